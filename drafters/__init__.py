@@ -19,7 +19,7 @@ A new method is a file like this one, which a test runs as it stands, and its ``
 
         def __init__(self) -> None:
             self._next: dict[Token, Token] = {}
-            self._right = Ratio(0.95, 8.0, 10.0)  # begins at 0.8; by name, a path below 0.5 is refused
+            self._right = Ratio(0.95, 8.0, 10.0)  # decay, right, tried: 0.8 at first; by name, below 0.5 is refused
 
         def begin(self, history: History) -> None:  # a reply begins: this is its prompt
             self._next = dict(pairwise(history.tokens))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from slipstream.app.bench.figures import ALL_KINDS, BestFixed, DrafterFigures, DrafterReport, Noise
+from slipstream.app.bench.figures import ALL_KINDS, DISAGREE, BestFixed, DrafterFigures, DrafterReport, Noise
 from slipstream.app.bench.intervals import FEW, Interval
 from slipstream.app.bench.plots import verdict
 from slipstream.app.platform.safe_text import one_line
@@ -34,8 +34,9 @@ def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
         return f"Use auto: it is {own} faster here; {_faster(*best)}."
     if best:
         return f"{_faster(*best)}{'; auto gains nothing over all texts' if whole else ''}."
-    if noise.was_busy:
-        return "Nothing gained while the machine was busy: measure again when it is quiet."
+    if noise.was_busy or noise.spread >= DISAGREE:
+        why = "the machine was busy" if noise.was_busy else "its speed changed from reply to reply"
+        return f"Nothing gained while {why}: measure again when it is quiet."
     if whole and whole[1] and whole[1].value < LOSS:
         sure = "is" if whole[2] == "loss" else "was, perhaps by chance,"
         return f"Use none: nothing gains on this model here, and auto {sure} {times(whole[1].value)} as fast."

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from slipstream.app.cli.streams import notice
 from slipstream.app.library import format as models_words
-from slipstream.app.library.offers import CatalogOffer, QuantOffer
+from slipstream.app.library.offers import CONTEXTS, CatalogOffer, QuantOffer
 from slipstream.app.platform.safe_text import one_line, shortened
 from slipstream.models.heads.matching_heads import MTP
 from slipstream.models.hub.types import RepoSummary
@@ -26,7 +26,8 @@ _UNKNOWN: Final = "-"
 _NOTE: Final = 90
 _WHERE: Final = {"ours": "slipstream", "hf-cache": "hub cache", "lmstudio": "LM Studio", "ollama": "Ollama"}
 _FITS: Final = {"gpu": "on the GPU", "split": "partly on the GPU", "memory": "in memory", "too big": "too big"}
-_LEAST_FIRST: Final = ("GB AT 4K / 8K / 32K", "HERE IT RUNS", "METHOD", "SIZE")
+_MEMORY: Final = f"GB AT {' / '.join(f'{n_ctx // 1024}K' for n_ctx in CONTEXTS)}"
+_LEAST_FIRST: Final = (_MEMORY, "HERE IT RUNS", "METHOD", "SIZE")
 """Columns of the catalogue that may be left out, the least important first."""
 _NAMES: Final = (0, 1)  # the columns that are left with names: the target and the drafter
 _SHORTEST: Final = 12  # columns that a shortened name keeps
@@ -122,7 +123,7 @@ def catalog_table(offers: Sequence[CatalogOffer], width: int = 0) -> str:
                 _remark(offer),
             )
         )
-    headings = ["TARGET", "SIZE", "DRAFTER", "METHOD", "GB AT 4K / 8K / 32K", "HERE IT RUNS", "TOK/S", ""]
+    headings = ["TARGET", "SIZE", "DRAFTER", "METHOD", _MEMORY, "HERE IT RUNS", "TOK/S", ""]
     lines = [headings, *map(list, rows)]
     for name in _LEAST_FIRST:
         if not width or _width(lines) <= width:

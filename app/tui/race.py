@@ -28,7 +28,7 @@ OURS, GOOD, BAD = "$success", "bold $success", "bold $warning"
 Line = tuple[str, str]  # text and style
 _NOTE: Final = 15
 _TALL: Final = 18  # minimum height for blank lines between the parts
-_SHOWN_LOSS: Final = 0.05  # with fewer seconds lost, it is no loss
+_CHANCE: Final = 0.05  # a difference of fewer seconds may be chance
 _COPYING: Final = ("lookup", "retrieval")  # drafters that guess only what stands in a text
 
 
@@ -230,9 +230,9 @@ def _verdict(start: RaceStart, finish: RaceResult) -> Line:
 
 
 def _ratio(frame: RaceFrame) -> float | None:
-    """The speed-up; 1 where a loss is too few seconds to be one."""
-    lost = frame.ours.seconds - frame.plain.seconds
-    return 1.0 if frame.speedup and frame.speedup < LOSS and lost < _SHOWN_LOSS else frame.speedup
+    """The speed-up; None where it is not known, or the replies are too short for one that is not 1."""
+    ratio, apart = frame.speedup, abs(frame.ours.seconds - frame.plain.seconds)
+    return None if ratio and not LOSS <= ratio < GAIN and apart < _CHANCE else ratio
 
 
 def _why(start: RaceStart, finish: RaceResult, larger: str) -> str:

@@ -76,10 +76,10 @@ class DrafterWork:
         self._screen = None
         if picked and picked.load:
             await self._replies.after(partial(self._model.load_again, picked.name))
+        elif picked and picked.race:
+            await self._page.screen.run_action(f"command('race', '', {picked.name!r})")
         elif picked:
             self._model.draft_with(picked.name)
-            if picked.race:
-                await self._page.screen.run_action("command('race')")
 
     async def _run(self, work: BackgroundCommand) -> None:
         try:
@@ -227,9 +227,13 @@ class Races:
         self._page, self._engine, self._model, self._replies, self._jobs = page, engine, model, replies, jobs
         self._screen: RaceScreen | None = None
         self._messages: list[Message] = []
+        self._drafter = AUTO
 
-    def open(self, prompt: str = "") -> None:
-        """Opens the screen and starts a race on a prompt; without one on the chat's last question, else on a story."""
+    def open(self, prompt: str = "", drafter: str = "") -> None:
+        """Opens the screen and starts a race on a prompt; without one on the chat's last question, else on a story.
+
+        The drafter that races is the chat's unless one is named; the chat keeps its own.
+        """
         self._jobs.check_free()
         if self._replies.busy_with or self._model.loaded is None:
             busy = self._replies.busy_with or "The model is being loaded"
@@ -238,6 +242,7 @@ class Races:
 
         asked = [Message("user", prompt)] if prompt else self._page.conversation.last_asked(self._model.loaded)
         self._messages = asked if asked and len(asked[-1].content) <= _LONGEST else []
+        self._drafter = drafter or (self._model.drafter if self._model.drafter != PLAIN else AUTO)
         self._screen = RaceScreen(self._begin, self._stop, self._page.larger)
         self._page.screen.app.push_screen(self._screen, self._closed)
         self._model.lend(RACE_RUNS)
@@ -267,8 +272,7 @@ class Races:
         from slipstream.app.bench.race_events import RaceRequest, decoded
         from slipstream.app.engine.process.frames import ProtocolError
 
-        drafter = self._model.drafter if self._model.drafter != PLAIN else AUTO
-        request = RaceRequest(self._model.load, drafter, self._messages)
+        request = RaceRequest(self._model.load, self._drafter, self._messages)
 
         def show(line: str) -> None:
             with suppress(ValueError, LookupError, ProtocolError):  # not a race event

@@ -15,6 +15,7 @@ from textual.widgets import Static
 from slipstream.app.tui.chat.authorship import legend
 from slipstream.app.tui.keys import KeyMap, named
 from slipstream.app.tui.parts.dialogs import Dialog, sheet
+from slipstream.models import DEFAULT_CONTEXT
 from slipstream.models.errors import UsageError
 
 MARK: Final = "/"
@@ -102,7 +103,7 @@ FIGURES = (
     ("tree", "guesses that branch: several for one place"),
     ("heads, adapter", "small layers that were trained to guess for one model"),
     ("T", "temperature: at 0 always the likeliest token"),
-    ("30 / 8,192", "context: tokens of the chat and of what you type, of those that it can hold"),
+    (f"30 / {DEFAULT_CONTEXT:,}", "context: tokens of the chat and of what you type, of those that it can hold"),
     ("tok/s", "tokens per second over the reply, once it began"),
     ("with drafter", "the speed now: guessed, and checked by the model"),
     ("without", "this model alone: timed in this chat, on steps without guesses"),

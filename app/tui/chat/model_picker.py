@@ -61,10 +61,10 @@ class ModelPicker:
 
     async def _chosen(self, choice: ModelChoice | None) -> None:
         self._names = None
-        if self.offer_looked_for and not self._taken:  # the model manager may have measured this machine
-            self._find_offer()
         if choice:
             await self._replies.after(partial(self._model.use, choice.load, choice.model))
+        elif self.offer_looked_for:  # the model manager may have measured this machine
+            self._find_offer()
 
     def named_models(self) -> dict[str, str]:
         """The models on this machine, each with its title; empty until a thread has looked for them."""
@@ -124,21 +124,25 @@ class ModelPicker:
         self._models.ask(self._page.screen, load, use, refuse)
 
     def look_for_offer(self) -> None:
-        """Searches once, in a thread and offline, for a model to suggest in an empty chat."""
-        if not self.offer_looked_for and self._page.welcome and self._models.offers:
+        """Searches offline for a model to suggest in an empty chat, and after another was loaded, for another one."""
+        if self._models.offers and (self.offer_looked_for or self._page.welcome):
             self.offer_looked_for = True
             self._find_offer()
 
     def _find_offer(self) -> None:
+        file = Path(self._model.load.model).resolve()
+
         def suggest(models: ModelManager) -> tuple[list[CatalogOffer], InstalledModel | None]:
             offers = models.offers_for_this_machine()
-            here = offers[0].installed if offers else ""
-            return offers, next((model for model in models.installed() if model.name == here), None) if here else None
+            here = {model.name: model for model in models.installed()} if any(each.installed for each in offers) else {}
+            in_use = {name for name, model in here.items() if model.path.resolve() == file}
+            others = [offer for offer in offers if offer.installed not in in_use]
+            return others, here.get(others[0].installed) if others else None
 
         self._models.ask(self._page.screen, suggest, self._offers_came, lambda error: None)
 
     def _offers_came(self, found: tuple[list[CatalogOffer], InstalledModel | None]) -> None:
-        if self._taken:
+        if self._taken and self.fetched is None:  # it is being fetched
             return
         self.offers, self.fetched = found
         self.show_offer()

@@ -282,7 +282,7 @@ def test_the_table_of_the_catalogue_fits_a_terminal(manager: ModelManager, monke
     monkeypatch.setattr(manager, "_machine", measured(20e9, basis="busy"))
     offers = manager.offers()
     whole = catalog_table(offers)
-    assert max(map(len, whole.splitlines())) > 110 and "GB AT 4K / 8K / 32K" in whole
+    assert max(map(len, whole.splitlines())) > 110 and "GB AT " in whole
     assert whole.endswith("measured while the machine was busy.") and "…" not in whole
     for width in (120, 80, 60):
         lines = catalog_table(offers, width).splitlines()

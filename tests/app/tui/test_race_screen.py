@@ -16,7 +16,7 @@ from slipstream.app.tui.race import RaceScreen
 START = RaceStart("mini", "lookup", "Tell me a story.", 1, 100, 200.0, "same text")
 FRAME = RaceFrame(Racer("The keeper climbed", 60, 0.01), Racer("The keeper", 40, 0.01))
 FINISH = RaceResult(
-    RaceFrame(Racer("The end.", 100, 0.02, True), Racer("The end.", 100, 0.03, True)), False, None, 0.7, 2.0
+    RaceFrame(Racer("The end.", 100, 0.2, True), Racer("The end.", 100, 0.3, True)), False, None, 0.7, 2.0
 )
 PROGRAM = """
 import signal, sys
@@ -59,7 +59,7 @@ async def test_a_race_is_shown_and_ends(open_chat: Open, asked: list[list[str]],
         await chat.press("enter")
         await chat.until(lambda: isinstance(chat.app.screen, RaceScreen) and chat.app.screen.picture.finish is not None)
         words = chat.shown()
-        assert "lookup is 1.5x faster here: 0.02 s instead of 0.03 s." in words and "Text identical ✓" in words
+        assert "lookup is 1.5x faster here: 0.20 s instead of 0.30 s." in words and "Text identical ✓" in words
         assert words.count("100 tokens") == 3 and "The end." in words
         request = json.loads(asked[0][1])
         assert asked[0][0] == "race" and request["drafter"] == "draft"
@@ -86,9 +86,11 @@ async def test_a_race_is_on_the_last_question_unless_one_is_given(open_chat: Ope
         await chat.until(lambda: chat.screen.jobs.job is None)
         await chat.press("escape")
         await chat.until(lambda: chat.screen.model.loaded is not None)
-        await chat.press("ctrl+d", "v")  # the drafters' screen offers one, too
+        chat.screen.model.draft_with("none")
+        await chat.press("ctrl+d", "down", "v")  # the drafters' screen offers one, too
         await chat.until(lambda: len(asked) == 2)
         assert isinstance(chat.app.screen, RaceScreen)
+        assert chat.screen.model.drafter == "none" != json.loads(asked[1][1])["drafter"]
 
 
 @pytest.mark.parametrize("more", [(), ("signal.SIG_IGN",)], ids=["at once", "late"])

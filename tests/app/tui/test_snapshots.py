@@ -39,7 +39,7 @@ REPLY: Final = (
     "# The sea\n\nIt is **wide** and blue, and it has `tides`:\n\n1. one at noon\n2. one at night\n\n"
     "```python\ndef tide(hour):\n    return hour % 12\n```\n\n| moon | tide |\n|---|---|\n| new | high |\n\n> Deep."
 )
-LANES: Final = (Racer("The keeper climbed the stairs.", 60, 0.02, True), Racer("The keeper climbed.", 60, 0.04, True))
+LANES: Final = (Racer("The keeper climbed the stairs.", 60, 0.2, True), Racer("The keeper climbed.", 60, 0.4, True))
 RACE: Final = (
     RaceStart("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same text"),
     RaceResult(RaceFrame(*LANES), False, 4, 0.7, 2.4, busy=True),

@@ -226,6 +226,17 @@ async def test_the_offer_is_looked_for_again_when_the_machine_may_have_been_meas
         assert kept[at] == rows[at] == before[0]  # nothing moves
 
 
+async def test_the_model_in_use_is_not_offered(open_chat: Open) -> None:
+    models = ScriptedModels(first=replace(OFFERS[0], installed=SMALL.name))
+    async with open_chat(models=models) as chat:
+        await chat.until(lambda: "F6" in chat.screen.page.larger)
+        chat.screen.prompt.put(f"/model {SMALL.name}")
+        await chat.press("enter")
+        await chat.until(lambda: len(chat.engine.loads) == 2 and len(models.called("offer")) == 2)
+        await chat.until(lambda: "F6" not in chat.screen.page.larger)
+        assert not chat.screen.picker.offers
+
+
 async def test_where_there_is_nothing_to_offer_the_welcome_says_nothing(open_chat: Open) -> None:
     models = ScriptedModels(fails={"offer": SlipstreamError("no.", "")})
     async with open_chat(models=models) as chat:
