@@ -221,11 +221,7 @@ class DevelopersParts:
     def _interface(self) -> Outcome:
         sizes = self.sizes
         figures = measure_interface(
-            sizes.interface_keys,
-            sizes.interface_tokens,
-            sizes.interface_messages,
-            sizes.interface_rounds,
-            self.tell,
+            sizes.interface_keys, sizes.interface_tokens, sizes.interface_messages, sizes.interface_rounds, self.tell
         )
         return Outcome(interface_text(figures), asdict(figures))
 

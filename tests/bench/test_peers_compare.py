@@ -143,9 +143,7 @@ def test_the_engines_that_come_along_run_the_bundled_model(tmp_path: Path, capsy
     assert not any(f"\n{part}:" in printed for part in ("plain", "overhead", "drafters", "memory"))
 
 
-def test_an_engine_that_there_is_not_is_refused_before_anything_is_measured(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_an_engine_that_there_is_not_is_refused_before_anything_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(UsageError, match="no engine 'vllm' to measure"):
         bench(options(None, "peers", peer="vllm"))
     assert not capsys.readouterr().out

@@ -37,9 +37,7 @@ class Run:
 RUNS: Final = (
     Run("exact", "drafting never changes what is written", ("200 2000", "2000 100000", ""), lines=2),
     Run(
-        "same_text",
-        "replies with drafters are plain ones",
-        ("bundled --cases 4", "bundled --kinds", "bundled --kinds"),
+        "same_text", "replies with drafters are plain ones", ("bundled --cases 4", "bundled --kinds", "bundled --kinds")
     ),
     Run("verifier", "changes to the verifier are caught by its tests", ("", "", "")),
     Run("engine_kills", "the engine killed", ("40", "400", "1000")),

@@ -305,8 +305,7 @@ def test_commands_say_what_was_rescued_and_what_was_set_aside_is_kept_for_a_mont
 
 
 @pytest.mark.parametrize(
-    "change",
-    ["ALTER TABLE messages ADD COLUMN other TEXT", 'ALTER TABLE chats ADD COLUMN "a) VALUES (1) --" TEXT'],
+    "change", ["ALTER TABLE messages ADD COLUMN other TEXT", 'ALTER TABLE chats ADD COLUMN "a) VALUES (1) --" TEXT']
 )
 def test_columns_that_this_version_does_not_know_cost_no_row(path: Path, change: str) -> None:
     expected = kept_of(path)

@@ -139,15 +139,7 @@ def _family(
         left_out["draft"] = "no draft model was widened" + ("; see --inflate-drafter" if small else "")
     else:  # a draft model gets its target's vocabulary
         draft = inflated_model(small, replace(drafter, n_vocab=placed.large.n_vocab), mix)
-    return Family(
-        header.title,
-        placed.large,
-        mix,
-        inflated_model(header, shape, mix),
-        draft,
-        made,
-        left_out,
-    )
+    return Family(header.title, placed.large, mix, inflated_model(header, shape, mix), draft, made, left_out)
 
 
 def check_room(planned: Sequence[Family], folder: Path, devices: Sequence[Device], keep: bool) -> None:

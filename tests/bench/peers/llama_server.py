@@ -92,12 +92,7 @@ class LlamaServer:
         """Replies to a prompt, each token drawn at the temperature of ``open``."""
         began = perf_counter()
         reply = self._server.handle_completions(
-            {
-                "prompt": prompt,
-                "max_tokens": tokens,
-                "cache_prompt": False,
-                **self._drawn(),
-            }
+            {"prompt": prompt, "max_tokens": tokens, "cache_prompt": False, **self._drawn()}
         )
         return timed(reply, perf_counter() - began)
 

@@ -30,12 +30,7 @@ class PeerProcess:
     """
 
     def __init__(
-        self,
-        name: str,
-        engine_file: Path,
-        python: str = sys.executable,
-        install: str = "",
-        patience: float = _PATIENCE,
+        self, name: str, engine_file: Path, python: str = sys.executable, install: str = "", patience: float = _PATIENCE
     ) -> None:
         """Starts it.
 

@@ -148,9 +148,7 @@ def test_a_group_sees_the_text_its_candidates_and_its_earlier_masks_and_nothing_
         assert min(np.abs(others[i] - others[j]).max() for i in range(4) for j in range(i)) > 5 * tolerance
 
 
-def test_beside_masks_hidden_states_are_those_of_plain_decoding(
-    open_model: Callable[[str], LlamaModel],
-) -> None:
+def test_beside_masks_hidden_states_are_those_of_plain_decoding(open_model: Callable[[str], LlamaModel]) -> None:
     model = open_model("q8_0")
     points = frozenset({LAST_HIDDEN, 0, 3})
     tree = space_tree((500, 501), range(model.n_vocab, model.n_vocab + MASKS))

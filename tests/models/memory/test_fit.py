@@ -146,9 +146,7 @@ def test_layers_are_shared_out_by_room_and_each_gpu_holds_its_own(eight: Header,
     assert (chosen.shares["GPU0"] > chosen.shares["GPU1"]) == (sizes[0] > sizes[1]) or sizes[0] == sizes[1]
 
 
-def test_shares_that_are_asked_for_are_kept_and_no_gpu_is_promised_more_than_its_own_room(
-    eight: Header,
-) -> None:
+def test_shares_that_are_asked_for_are_kept_and_no_gpu_is_promised_more_than_its_own_room(eight: Header) -> None:
     # One GPU of 12 GB beside one that is nearly full: their sum would do, each GPU's own room does not.
     chosen = fit(eight, [replace(gpu(8, 7.0), name="GPU0"), replace(gpu(8, 1.0), name="GPU1"), cpu(16)])
     assert chosen.verdict == "split"
