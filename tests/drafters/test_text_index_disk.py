@@ -51,16 +51,11 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int, error: BaseException, calls:
     return count
 
 
-def add_two(index: TextIndex) -> None:
-    index.add([TextPiece("a", [1, 2, 3, 4]), TextPiece("c", words(3, 50))])
-
-
-def remove_one(index: TextIndex) -> None:
-    index.remove(["a"])
+ADDED = [TextPiece("a", [1, 2, 3, 4]), TextPiece("c", words(3, 50))]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("change", [add_two, remove_one])
+@pytest.mark.parametrize("change", [lambda index: index.add(ADDED), lambda index: index.remove(["a"])])
 def test_killed_at_any_call_it_holds_the_old_or_the_new(
     change: Callable[[TextIndex], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

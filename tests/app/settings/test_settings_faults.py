@@ -122,17 +122,9 @@ def test_files_are_their_owner_s_alone_whatever_the_mask(tmp_path: Path) -> None
 OWN = '# mine\n[sampling]\ntemperature = 0.25\n[keys]\ngo-on = "f7"\n'
 
 
-def blank(path: Path) -> None:
-    path.write_text("\n \n")
-
-
 def delete_folder(path: Path) -> None:
     path.unlink()
     path.parent.rmdir()
-
-
-def move_folder(path: Path) -> None:
-    path.parent.rename(path.parent.with_name("moved"))
 
 
 def dangle(path: Path) -> None:
@@ -141,7 +133,11 @@ def dangle(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm", [Path.unlink, lambda path: os.truncate(path, 0), blank, delete_folder, move_folder, dangle]
+    "harm",
+    [
+        *(Path.unlink, delete_folder, dangle, lambda path: os.truncate(path, 0), lambda path: path.write_text("\n \n")),
+        lambda path: path.parent.rename(path.parent.with_name("moved")),
+    ],
 )
 def test_settings_whose_file_goes_away_are_written_again(harm: Callable[[Path], object], tmp_path: Path) -> None:
     path = tmp_path / "home" / "settings.toml"
