@@ -11,7 +11,7 @@ from typing import Final
 from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.paths import Paths
-from slipstream.app.protocol.requests import PLAIN
+from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import LEAST_OF_CHATS
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
@@ -56,25 +56,27 @@ def reply_speeds(path: Path) -> dict[str, float]:
     return {model: median(found[False]) if found[False] else max(found[True]) for model, found in speeds.items()}
 
 
-def _in_chats(path: Path, fingerprint: str) -> tuple[dict[str, float], frozenset[str], frozenset[str]]:
-    """Speed over plain decoding by drafter, from a model's newest replies that measured it.
-
-    Also the drafters for which other programs disturbed the replies with most of the tokens, and all that guessed.
-    """
+def _in_chats(path: Path, fingerprint: str) -> "DrafterGains":
+    """What a model's newest replies tell; a drafter is busy if most of its tokens were written while others ran."""
     tried = set[str]()
-    tokens: defaultdict[str, int] = defaultdict(int)
+    written: defaultdict[str, int] = defaultdict(int)
+    tokens: defaultdict[str, int] = defaultdict(int)  # of the replies that were compared with plain decoding
     disturbed: defaultdict[str, int] = defaultdict(int)  # how many of them were written while the machine was busy
     seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds per token
     for _, drafter, figures in _newest(path, fingerprint):
         speed = figures.speed
-        tried |= {name for name, count in figures.by_drafter.items() if count.get("drafted")}
+        if drafter == AUTO:
+            tried |= {name for name, count in figures.by_drafter.items() if count.get("drafted")}
+        written[drafter] += speed.timed
         if speed.speedup:
             tokens[drafter] += speed.timed
             disturbed[drafter] += speed.timed * speed.busy
             seconds[drafter] += speed.timed / speed.speedup
     enough = [name for name in tokens if tokens[name] >= LEAST_OF_CHATS]
     busy = frozenset(name for name in enough if 2 * disturbed[name] > tokens[name])
-    return {name: tokens[name] / seconds[name] for name in enough}, busy, frozenset(tried)
+    found = {name: tokens[name] / seconds[name] for name in enough}
+    uncompared = frozenset(name for name, count in written.items() if count >= LEAST_OF_CHATS and name not in found)
+    return DrafterGains(found, {}, {}, busy, tried=frozenset(tried), uncompared=uncompared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ class DrafterGains:
     busy_chats: frozenset[str] = frozenset()  # drafters whose replies other programs mostly disturbed
     busy_benchmark: bool = False  # whether other programs disturbed the benchmark
     chance: frozenset[str] = frozenset()  # drafters whose figure in the benchmark may be chance
-    tried: frozenset[str] = frozenset()  # drafters that guessed in the chats, if only for a few steps
+    tried: frozenset[str] = frozenset()  # drafters that the autopilot used in chats, if only for a few steps
+    uncompared: frozenset[str] = frozenset()  # drafters whose own replies had no steady plain speed beside them
     advice: str = ""  # what to use by the benchmark, in a sentence; empty without one
 
     @property
@@ -122,13 +125,12 @@ NO_GAINS: Final = DrafterGains({}, {}, {})
 def gains_of(paths: Paths, header: Header) -> DrafterGains:
     from slipstream.drafters.autopilot.profile import learned_gains  # loads llama.cpp; lists work without it
 
-    in_chats, busy_chats, tried = _in_chats(paths.chats, header.fingerprint)
     learned = learned_gains(DrafterMemory(paths.derived, header.fingerprint))
-    return _benchmarked(paths.benches, header.title, DrafterGains(in_chats, {}, learned, busy_chats, tried=tried))
+    gains = replace(_in_chats(paths.chats, header.fingerprint), autopilot=learned)
+    return _benchmarked(paths.benches, header.title, gains)
 
 
 def _benchmarked(folder: Path, model: str, gains: DrafterGains) -> DrafterGains:
-    """Adds a model's newest benchmark."""
     from slipstream.app.bench.plots import verdict  # most starts need no benchmark
     from slipstream.app.bench.report import advice
     from slipstream.app.bench.results import kept_results

@@ -112,15 +112,16 @@ class DraftersView(View[DrafterOffer | str]):
         name = Content(f"{one_line(row.name):<{names}}").stylize("bold" if row.usable else "")
         words = one_line(row.about) if row.usable else self._why_not(row)
         words = f"off: {words}" if self.is_off(row.name) else words
-        tried = self.standing.gains.tried if self.standing and gain is None else ()
-        words = f"used by auto: {words}" if row.name in tried else words
+        gains = self.standing.gains if self.standing and gain is None else None
+        words = f"used by auto: {words}" if gains and row.name in gains.tried - gains.uncompared else words
         line = mark.append(name).append(Content("  "))
         if gain is not None:
             bar = gain_bar(gain, most, room, STYLES[judged(gain)])
             value = Content(f"{times(gain):>5} ").stylize(STYLES[judged(gain)])
             line = line.append(value).append(bar).append(Content(" " * (room + GAP - bar.cell_length)))
             if width >= _ROOMY:
-                source = f"{self._source_of(row.name):<{self._source_width + GAP}}"
+                most_wide = max([_SOURCE, *(len(self._source_of(offer.name)) for offer in self._offers)])
+                source = f"{self._source_of(row.name):<{most_wide + GAP}}"
                 line = line.append(Content(source).stylize("$foreground 55%"))
         left = width - line.cell_length
         said = Content(words).truncate(left, ellipsis=True) if left >= _LEAST_WORDS else Content("")
@@ -134,10 +135,6 @@ class DraftersView(View[DrafterOffer | str]):
 
     def _source_of(self, name: str) -> str:
         return self.standing.gains.sources.get(name, "") if self.standing and name != PLAIN else ""
-
-    @property
-    def _source_width(self) -> int:
-        return max([_SOURCE, *(len(self._source_of(offer.name)) for offer in self._offers)])
 
     def text_came(self, offer: DrafterOffer) -> bool:
         """Whether text was indexed since the model was loaded without any; loading it again makes it usable."""
@@ -188,7 +185,9 @@ class DraftersView(View[DrafterOffer | str]):
             if name in gains
         ]
         fresh = f"No speed measured yet: v races it; or write {LEAST_OF_CHATS} tokens with it in a chat."
-        if name in all_gains.tried:
+        if name in all_gains.uncompared:
+            fresh = "It wrote in your chats, but the speed without it was too unsteady to compare: v races it."
+        elif name in all_gains.tried:
             fresh = f"auto used it at some steps, too few for a speed of its own. {fresh}"
         chance = "The benchmark's figure may be chance." if name in all_gains.chance else ""
         lines = [Content(f"Against no drafter: {' · '.join(found)}." if found else fresh), Content(chance)]

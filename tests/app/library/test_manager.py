@@ -437,7 +437,8 @@ def replied(
     chat = store.open_or_create("sea")
     store.add_user(chat.id, "About the sea")
     reply = store.begin_reply(chat.id, model="Large", fingerprint=fingerprint, drafter=drafter, seed=1)
-    figures = Figures(Speed(10.0, tokens=tokens, plain_tok_per_s=speedup and 10.0 / speedup, busy=busy))
+    speed = Speed(10.0, tokens=tokens, plain_tok_per_s=speedup and 10.0 / speedup, busy=busy)
+    figures = Figures(speed, by_drafter={"eagle3": {"drafted": 9}})
     store.finish_reply(reply.id, text="It is wet.", reason="stop", figures=figures)
 
 
@@ -454,6 +455,10 @@ def test_gains_are_those_that_the_chats_measured(manager: ModelManager, paths: P
             ("another", "draft", 900, 9.0),
         ):
             replied(store, fingerprint, drafter, tokens, speedup)
+        gains = gains_of(paths, read_header(path))
+        assert not gains.tried and gains.uncompared == {"medusa"}  # "auto" alone is the autopilot
+        replied(store, own, "auto", 10, None)
+        assert gains_of(paths, read_header(path)).tried == {"eagle3"}
     (pair,) = [pair for pair in manager.pairs("large") if pair.ready]
     assert pair.gain == pytest.approx(400 / (300 / 2 + 100))
     assert manager.removal("large").chats == ("sea",) and manager.removal("small").chats == ()
