@@ -53,10 +53,10 @@ def rates(first: float, second: float) -> tuple[str, str]:
 
 
 def at_most(tok_per_s: float, sure: bool = True) -> str:
-    """A limit of tokens a second, in two digits at most: "up to 13"; "up to 190?" if a busy machine was measured."""
+    """A limit of tokens a second, in two digits at most: "up to 13"; "about 190" if a busy machine was measured."""
     unit: int = 10 ** max(0, len(f"{tok_per_s:.0f}") - 2)
     number = f"{tok_per_s:.1f}" if tok_per_s < 2 else f"{unit * round(tok_per_s / unit):,}"
-    return f"up to {number}{'' if sure else '?'}"
+    return f"{'up to' if sure else 'about'} {number}"
 
 
 def speed(predicted: Prediction) -> str:

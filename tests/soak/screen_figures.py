@@ -381,7 +381,7 @@ def drafters_faults(shown: str, benched: Mapping[str, Gain]) -> Iterator[str]:
 
 # --- the models' screen -------------------------------------------------------------------------------------------
 
-_LIMIT: Final = r"up to ([\d,.]+)\??"
+_LIMIT: Final = r"(?:up to|about) ([\d,.]+)"
 _OFFERED: Final = re.compile(rf"^ *[★●✗]? ?(\S.*?)  .*? {_LIMIT}(?= |$)")
 _EXPECTED: Final = re.compile(rf"Expected here: {_LIMIT} tokens a second")
 

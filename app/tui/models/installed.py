@@ -50,11 +50,6 @@ class ModelFacts:
         """The drafter that the model is loaded with: the best installed one."""
         return next((pair for pair in self.pairs if pair.sound), None)
 
-    @property
-    def slower(self) -> PairOffer | None:
-        """The best installed drafter if all that were measured are slower than plain decoding; else None."""
-        return None if self.drafter else next((pair for pair in self.pairs if pair.ready and pair.gain), None)
-
 
 class InstalledView(TableView["InstalledModel"]):
     """One row per model; the loaded one is marked."""
@@ -104,8 +99,7 @@ class InstalledView(TableView["InstalledModel"]):
         facts = self.facts.get(model.name)
         if facts is None or model.problem:
             return Content("")
-        drafter = facts.drafter or facts.slower
-        if drafter is None:
+        if (drafter := facts.drafter) is None:
             return Content("–").stylize("$foreground 50%")
         short = drafter.name.partition(":")[0] if drafter.drafter else drafter.method
         name = text(short).truncate(18, ellipsis=True)
@@ -143,9 +137,8 @@ class InstalledView(TableView["InstalledModel"]):
 
     def _drafting(self, facts: ModelFacts) -> Content:
         best = facts.drafter
-        if best is None and (slower := facts.slower):
-            measured = f"{slower.name} ({slower.method}), {compared(slower.gain or 1.0)}"
-            return Content(f"No drafter here gained when it was measured. The best: {clean(measured)}; d: all")
+        if best is None and any(pair.ready and pair.gain for pair in facts.pairs):
+            return Content("No heads and no draft model gained when they were measured here; d: all")
         if best is None:
             ready = sum(1 for pair in facts.pairs if pair.ready)
             others = sum(1 for pair in facts.pairs if pair.fetch and not pair.why_not)
@@ -201,7 +194,6 @@ class DownloadsView(View["QueuedDownload"]):
 
 
 def name_of(job: QueuedDownload) -> str:
-    """The file's name without its suffix and part number."""
     stem = job.files[0].name.rpartition("/")[2].removesuffix(".gguf")
     return stem.rpartition("-00001-of-")[0] or stem
 

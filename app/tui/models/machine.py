@@ -22,7 +22,7 @@ VERDICTS = {
 BASES = {
     "replies": "measured in its replies here, without a drafter",
     "measured": "estimated from this machine's memory speed",
-    "busy": "estimated from this machine's memory speed, measured while the machine was busy: “?” is perhaps more",
+    "busy": "roughly estimated from this machine's memory speed, measured while the machine was busy",
     "assumed": "estimated for a usual machine, as this one is not measured",
 }
 IN_USE = "● "
@@ -70,7 +70,7 @@ def fit_block(fit: Fit) -> Content:
     return below(
         verdict(fit).stylize("bold").append(Content(context if fit.verdict != "too big" else "")),
         *([memory_bar(fit)] if fit.room and fit.verdict != "too big" else []),
-        Content(sentence(fit.why)).stylize("$foreground 70%"),
+        Content(f"{sentence(fit.why)}{' The rest is for the system.' if fit.room else ''}").stylize("$foreground 70%"),
     )
 
 
