@@ -22,7 +22,7 @@ from slipstream.app.tui.models.installed import InstalledView, name_of
 from slipstream.app.tui.models.listing import DOWNLOADS, INSTALLED, NAMES, RECOMMENDED, SEARCH, Listing, ModelChoice
 from slipstream.app.tui.models.pairs import PairsScreen
 from slipstream.app.tui.parts.browser import Browser, BrowsingScreen
-from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester, confirm, sheet
+from slipstream.app.tui.parts.dialogs import Dialog, PathSuggester, confirm, path_there, sheet
 from slipstream.app.tui.parts.format import percent
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.library.catalog import is_model
@@ -48,6 +48,7 @@ class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
     def compose(self) -> ComposeResult:
         with sheet(Vertical(classes="dialog"), "Import a model file", "Enter links", "^y copies", "Esc back"):
             yield Input(placeholder="/path/to/model.gguf, or a folder", suggester=PathSuggester())
+            yield Static(classes="problem")
             yield Static(
                 "→ completes. A link takes no room and leaves the file where it is; a copy stands on its own."
                 " Of a folder, all models are listed.",
@@ -58,8 +59,9 @@ class ImportScreen(Dialog[tuple[Path, Literal["link", "copy"]] | None]):
         self.action_take("link")
 
     def action_take(self, how: Literal["link", "copy"]) -> None:
-        if typed := self.query_one(Input).value.strip():
-            self.dismiss((Path(typed).expanduser(), how))
+        typed = self.query_one(Input).value.strip()
+        if typed and (path := path_there(self, typed)):
+            self.dismiss((path, how))
 
 
 class ModelsScreen(BrowsingScreen[ModelChoice | None]):
@@ -250,7 +252,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         more = f" and {len(removal.chats) - TITLES} more" if len(removal.chats) > TITLES else ""
         wrote = f" It wrote in {plural(len(removal.chats), 'chat')}, which stay: {titles}{more}." if titles else ""
         detail = f"It goes to the system's trash, {size(removal.frees)}; the key u brings it back.{wrote}"
-
         words = f"Removed {one_line(name)}. The key u brings it back."
         remove = partial(self.listing.ask, lambda models: models.remove(name), lambda _: self._changed(words))
         confirm(self.app, f"Remove “{one_line(name)}”?", detail, "removes", remove)
@@ -309,7 +310,6 @@ class ModelsScreen(BrowsingScreen[ModelChoice | None]):
         self.listing.ask_hub(lambda models: [models.fetch_file(file)], self._begun)
 
     def _use_named(self, name: str) -> bool:
-        """Uses the installed model of a name; returns whether there is one."""
         here = next((model for model in self.listing.installed.rows if model.name == name), None)
         if here:
             self._use(here)

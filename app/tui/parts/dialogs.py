@@ -1,7 +1,7 @@
 """Base classes of the screens above the chat; dialogs for a confirmation and a line of text; path completion."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
@@ -33,6 +33,8 @@ class Sheet(Screen[T]):
     Keys and answers may be queued while it closes, or while a dialog above it opens; Textual would then close the
     uppermost screen instead, or end the program if there is none.
     """
+
+    terms: ClassVar[Sequence[tuple[str, str]]] = ()  # words of this screen alone, explained by F1
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.app.screen_stack[-1:] == [self] else AwaitComplete()
@@ -120,13 +122,24 @@ class LineScreen(Dialog[str | None]):
         with sheet(Vertical(classes="dialog"), self._title, f"Enter {self._enter}", "Esc back"):
             if self._about:
                 yield Input(self._text, placeholder="~/a/folder", suggester=PathSuggester())
+                yield Static(classes="problem")
                 yield Static(Content(f"→ completes. {self._about}"), classes="detail")
             else:
                 yield Input(self._text, max_length=1000)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        if (text := event.value.strip()) or not self._about:
+        text = event.value.strip()
+        if not self._about or (text and path_there(self, text)):
             self.dismiss(text or None)
+
+
+def path_there(dialog: Dialog[Any], typed: str) -> Path | None:
+    """The path that was typed into a dialog; None if nothing is there, which the dialog then says."""
+    with suppress(OSError, RuntimeError, ValueError):  # too long a name, no such user, or a zero byte
+        if (path := Path(typed).expanduser()).exists():
+            return path
+    dialog.query_one(".problem", Static).update(Content(clean(f"{typed}: no such file or folder.")))
+    return None
 
 
 class PathSuggester(Suggester):

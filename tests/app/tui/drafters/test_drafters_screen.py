@@ -238,6 +238,10 @@ def test_a_drafter_that_auto_used_is_not_said_to_be_unmeasured_alone() -> None:
     assert "used by auto: copies" in "\n".join(line.plain for line in view.lines(100))
     details = [block.plain for row in view.rows for block in view.details(row)]
     assert any(words.startswith("auto used it at some steps, too few for a speed") for words in details)
+    by_name = Standing(gains=DrafterGains({}, {}, {}, tried=frozenset({"lookup"}), uncompared=frozenset({"lookup"})))
+    view.take(by_name)
+    assert "used by auto" not in "\n".join(line.plain for line in view.lines(100))
+    assert "It wrote in your chats, but" in "\n".join(block.plain for block in view.details(view.rows[1]))
     assert any("mtp (l): why." in words for words in details)
 
 
@@ -325,14 +329,17 @@ async def test_training_goes_on_beside_the_chat_and_its_heads_are_loaded(
 
 
 @pytest.mark.slow
-async def test_work_is_cancelled_and_says_what_is_kept(open_chat: Open, model: Path, commands: Commands) -> None:
+async def test_work_is_cancelled_and_says_what_is_kept(
+    open_chat: Open, model: Path, commands: Commands, tmp_path: Path
+) -> None:
+    (tmp_path / "texts").mkdir()
     async with open_chat(engine=engine_of(model)) as chat:
         screen = await go_to(chat, "retrieval")
         await chat.press("f")
         assert isinstance(chat.app.screen, LineScreen)
-        await chat.press(*"~/texts", "enter")
+        await chat.press(*"./texts", "enter")
         await chat.until(lambda: "Indexing: step 1 of 4" in told(screen))
-        assert commands.asked == [["drafters", "index", "~/texts", "-m", str(model), "--progress"]]
+        assert commands.asked == [["drafters", "index", "./texts", "-m", str(model), "--progress"]]
         await chat.press("x", "n")
         assert chat.screen.jobs.job
         await chat.press("x", "y")
@@ -348,9 +355,13 @@ async def test_work_that_fails_says_why_wherever_one_is(open_chat: Open, model: 
         screen = await go_to(chat, "space")
         await chat.press("i")
         await chat.press(*"/x", "enter")
+        await chat.until(lambda: "/x: no such file or folder." in chat.shown())
+        assert not commands.asked
+        chat.on(LineScreen).query_one(Input).value = str(model)  # what was typed is still there
+        await chat.press("enter")
         await chat.until(lambda: "Importing heads failed" in told(screen))
         assert told(screen) == "Importing heads failed: there is no such file ␛[31m."
-        assert commands.asked == [["drafters", "import", "/x", "-m", str(model)]]
+        assert commands.asked == [["drafters", "import", str(model), "-m", str(model)]]
         commands.held = True
         await chat.press("i")
         await chat.press("/", "enter")

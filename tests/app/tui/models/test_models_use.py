@@ -164,6 +164,10 @@ async def test_a_file_is_imported_from_a_path(open_chat: Open, tmp_path: Path, k
         line.value = f"{tmp_path}/fo"
         await chat.until(lambda: line._suggestion.endswith("/folder/"))
         await chat.press("right")
+        line.value = str(tmp_path / "folder" / "mien.gguf")
+        await chat.press(key)
+        await chat.until(lambda: "no such file or folder." in chat.shown())
+        assert not models.called("import")
         line.value = str(tmp_path / "folder" / "mine.gguf")
         await chat.press(key)
         await chat.until(lambda: "Taking in mine.gguf: 50 %" in chat.shown())
