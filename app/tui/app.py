@@ -34,7 +34,7 @@ from slipstream.app.tui.engine_service import EngineService
 from slipstream.app.tui.guarded_app import GuardedApp
 from slipstream.app.tui.keys import teach_alt_enter
 from slipstream.app.tui.models.context import ModelsAccess, manager
-from slipstream.app.tui.parts.dialogs import Palette
+from slipstream.app.tui.parts.dialogs import Palette, Sheet
 from slipstream.app.tui.parts.notice import hint
 from slipstream.app.tui.settings.apply_settings import DARK, LIGHT, Settled
 from slipstream.models.errors import UsageError
@@ -154,7 +154,6 @@ class ChatApp(GuardedApp):
 
     @on(Markdown.LinkClicked)
     def _link_clicked(self, message: Markdown.LinkClicked) -> None:
-        """Copies the address instead of opening it."""
         self.copy_to_clipboard(message.href)
         hint(self.screen, "Copied the address; slipstream opens no links.")
 
@@ -174,8 +173,9 @@ class ChatApp(GuardedApp):
     def action_help(self) -> None:
         active = self.screen.active_bindings.values() if not isinstance(self.screen, ChatScreen) else ()
         shown = {each.binding.description: each.binding for each in active if each.binding.show and each.enabled}
-        here = [(self.get_key_display(binding), words) for words, binding in shown.items()]
-        self.push_screen(HelpScreen(self.settled.keys, here))
+        here = [(self.get_key_display(each), each.tooltip or words) for words, each in shown.items()]
+        terms = self.screen.terms if isinstance(self.screen, Sheet) else ()
+        self.push_screen(HelpScreen(self.settled.keys, [*here, *terms]))
 
     def action_settings(self) -> None:
         from slipstream.app.tui.settings.screen import SettingsScreen

@@ -85,7 +85,9 @@ class Picks(OptionList, inherit_bindings=False):
     }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("space", "select", "Switch", show=False),
+        Binding("space", "select", "Switch", tooltip="switch it on or off"),
+        Binding("left", "screen.go('#sets')", "to the other column (Tab: the next list)", key_display="←, →"),
+        Binding("right", "screen.go('#drafting')", "Columns", show=False),
         Binding("down", "cursor_down", "Down", show=False),
         Binding("up", "cursor_up", "Up", show=False),
     ]
@@ -139,7 +141,7 @@ class BenchForm(Dialog[BenchPlan | None]):
     #bench-form #estimate.wrong { color: $error; }
     BenchForm.narrow .columns { layout: vertical; }
     """
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "run", "Run", priority=True)]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "run", "Run", priority=True), ("f1", "app.help", "Help")]
 
     def __init__(
         self, drafters: Sequence[str], plan: BenchPlan, tok_per_s: Mapping[str, float], load: float = 0.0
@@ -192,6 +194,9 @@ class BenchForm(Dialog[BenchPlan | None]):
         time = f"{seconds} ({size}); the time left is shown as it runs."
         rest = "The benchmark has the model for itself: what you send meanwhile waits."
         self._say(plan.lacks or f"{time} {rest}")
+
+    def action_go(self, to: str) -> None:
+        self.query_one(to).focus()
 
     def action_run(self) -> None:
         plan = self.chosen()

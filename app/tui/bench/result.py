@@ -15,7 +15,7 @@ from slipstream.app.bench.estimate import about
 from slipstream.app.bench.figures import ALL_KINDS, DrafterFigures, DrafterReport, Noise, RunningBench
 from slipstream.app.bench.intervals import FEW
 from slipstream.app.bench.plots import verdict
-from slipstream.app.bench.report import RANGE, STOPPED, advice, few_words
+from slipstream.app.bench.report import STOPPED, advice, few_words
 from slipstream.app.bench.results import StoredResult
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
@@ -32,9 +32,7 @@ _ROOMY: Final = 70  # width from which the interval is shown
 NOW: Final = "now"  # the key of the running benchmark's row
 MARGIN: Final = 6  # columns of padding and scroll bar
 WIDEST: Final = 120
-_RANGE: Final = Content.styled(f"{RANGE} │: the speed without a drafter.", "$foreground 60%")
-
-
+_RANGE: Final = "[low, high]: the range that holds the true value 95 times in 100. "
 FIGURES: Final[tuple[Column[DrafterFigures], ...]] = (
     Column("drafter", lambda row: text(row.drafter, "bold")),
     Column("text", lambda row: text(row.kind)),
@@ -259,10 +257,15 @@ class BenchResult(Screen[None]):
         update = measuring.update
         title = Content(f"Measuring {one_line(update.model if update else self._model)}")
         remarks = [Content.styled(f"! {line}", "$warning") for line in update.noise.remarks()] if update else []
-        noisy = below(progress(measuring, width), *remarks, _RANGE)
+        noisy = below(progress(measuring, width), *remarks, bars_legend(measuring.rows))
         rows = below(*table(FIGURES, measuring.rows, width)) if measuring.rows else Content("")
         note = Content.styled("Esc leaves this page; the benchmark goes on." if update else "", "$foreground 60%")
         return [title, noisy, live_bars(measuring, width), rows, note]
+
+
+def bars_legend(rows: Sequence[DrafterFigures]) -> Content:
+    ranges = any(row.gain and row.gain.low is not None for row in rows)
+    return Content.styled(f"{_RANGE if ranges else ''}│: the speed without a drafter.", "$foreground 60%")
 
 
 def _result(kept: StoredResult, width: int) -> list[Content]:
@@ -270,4 +273,4 @@ def _result(kept: StoredResult, width: int) -> list[Content]:
     assert report
     title = Content(" · ".join((one_line(report.model), f"{kept.when:%d %B %Y, %H:%M}", one_line(kept.processor))))
     drawn, rows = bars(report.rows, width, report.noise), below(*table(FIGURES, report.rows, width))
-    return [title, below(_advice(report), doubts(report), _RANGE), drawn, rows, remarks(report)]
+    return [title, below(_advice(report), doubts(report), bars_legend(report.rows)), drawn, rows, remarks(report)]

@@ -115,14 +115,19 @@ class TrainScreen(Dialog[tuple[str, int] | None]):
 class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     """Lists all drafters with their gain, or the reason why the model cannot use them."""
 
+    terms = (
+        ("bench, chats, auto", "its speed-up is from the last benchmark, your chats, steps of auto"),
+        ("chance, busy", "the figure may be chance; other programs disturbed it"),
+    )
+
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "use", "Use"),
-        Binding("r", "load", "Load again"),
-        Binding("space", "switch", "Auto on/off"),
-        Binding("v", "race", "Race"),
-        Binding("t", "train", "Train"),
-        Binding("i", "import", "Import"),
-        Binding("f", "index", "Index"),
+        Binding("enter", "use", "Use", tooltip="use it, from the next reply on"),
+        Binding("r", "load", "Load again", tooltip="load the model again, with new heads and texts"),
+        Binding("space", "switch", "Auto on/off", tooltip="whether auto may use it"),
+        Binding("v", "race", "Race", tooltip="write one reply with it and one without"),
+        Binding("t", "train", "Train", tooltip="train heads of this kind for this model"),
+        Binding("i", "import", "Import", tooltip="take in published heads for this model"),
+        Binding("f", "index", "Index", tooltip="index a folder's texts, to copy from"),
         Binding("x,delete", "cancel", "Cancel", key_display="x"),
         Binding("escape,ctrl+d", "leave", "Back", key_display="Esc", priority=True),
     ]
@@ -184,14 +189,16 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
 
     @on(Browser.Chosen)
     def action_use(self) -> None:
-        offer = self._offer()
+        offer, known = self._offer(), self.view.standing
         if offer is None:
             if self.view.unfold(self.browser.key or ""):
                 self.browser.draw()
                 self.browser.rows.action_last()
         elif offer.usable:
             self.dismiss(DrafterChoice(offer.name))
-        elif self._arrived(offer):
+        elif self.view.text_came(offer) or (
+            self._chat.fresh() and known and any(not file.why_not for file in known.of(offer.name))
+        ):
             self.dismiss(DrafterChoice(offer.name, load=True))
         else:
             self.say(f"{offer.name} cannot guess for this model.")
@@ -262,8 +269,3 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
                 self.show_work()
 
         confirm(self.app, f"{title}: cancel it?", "What it has done so far is kept.", "cancels", stop)
-
-    def _arrived(self, offer: DrafterOffer) -> bool:
-        known = self.view.standing
-        files = known is not None and any(not file.why_not for file in known.of(offer.name))
-        return self.view.text_came(offer) or (self._chat.fresh() and files)

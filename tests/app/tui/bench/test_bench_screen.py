@@ -22,7 +22,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import DrafterOffer
 from slipstream.app.tui.bench.form import SIZES, BenchForm, BenchPlan
-from slipstream.app.tui.bench.result import BenchResult, BenchView
+from slipstream.app.tui.bench.result import BenchResult, BenchView, bars_legend
 from slipstream.app.tui.bench.screen import BenchScreen
 from slipstream.models.errors import SlipstreamError
 
@@ -125,7 +125,11 @@ async def test_the_form_says_what_lacks_and_checks_a_file(open_chat: Open, tmp_p
         await opened(chat)
         await chat.press("n")
         screen = chat.on(BenchForm)
-        await chat.press("space", "down", "space", "enter")
+        await chat.press("f1")
+        assert "to the other column" in said(chat)
+        await chat.press("escape", "left")
+        assert screen.query_one("#sets").has_focus
+        await chat.press("right", "space", "down", "space", "enter")
         assert isinstance(chat.app.screen, BenchForm) and "Choose at least one drafter." in said(chat)
         await chat.press("space")
         assert screen.chosen().drafters == ("lookup",)
@@ -247,6 +251,8 @@ def test_unsure_figures_are_called_rough(tmp_path: Path, prompts: int, noise: No
     view.rows = [replace(kept, report=report)]
     figures = [column.cell(view.rows[0]) for column in view.columns[-2:]]
     assert [cell.plain for cell in figures] == ["1.7x", "lookup 1.9x, rough" if unsure else "lookup 1.9x"]
+    no_ranges = [replace(row, speedup=Interval(1.9)) for row in report.rows]
+    assert ["[low, high]" in bars_legend(rows).plain for rows in (report.rows, no_ranges)] == [True, False]
     chance = [replace(row, speedup=Interval(1.9, 0.9, 2.9)) for row in report.rows]
     view.rows = [replace(kept, report=replace(report, rows=chance))]
     assert view.columns[-1].cell(view.rows[0]).plain.startswith("none")

@@ -236,6 +236,10 @@ async def test_the_help_of_another_screen_explains_its_words_before_the_chat(ope
         await chat.press("f8", "f1")
         titles = [str(part.content) for part in chat.app.screen.query(".heading").results(Static)]
         assert titles[:3] == ["Words and figures", "Colours (F3)", "In the chat"]
+        await chat.press("escape", "escape", "ctrl+d", "f1")
+        keys = str(next(iter(chat.app.screen.query_one("#help").query(Static))).content)
+        assert "index a folder's texts, to copy from" in keys and "other programs disturbed" in keys
+        assert "Index" not in keys, keys
 
 
 ROOM = 71  # cells of a command and its description on a screen of 80 columns
