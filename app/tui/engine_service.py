@@ -137,7 +137,6 @@ class EngineService(Widget):
         threading.Thread(target=self._engine.stop, args=(self._request,), name="stop", daemon=True).start()
 
     def end_thoughts(self) -> None:
-        """Ends the reasoning of the current reply, in a thread as in ``stop``."""
         threading.Thread(target=self._engine.end_thoughts, args=(self._request,), daemon=True).start()
 
     async def end_reply(self, patience: float) -> None:

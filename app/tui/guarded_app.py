@@ -68,7 +68,6 @@ class GuardedApp(App[int]):
         self.input_guard = InputGuard(self.show_survived)
 
     def show_survived(self, words: str) -> None:
-        """Shows that a key or a click had no effect."""
         self.notify(sentence(words), severity="warning", timeout=TROUBLE, markup=False)
 
     async def on_event(self, event: events.Event) -> None:

@@ -261,7 +261,6 @@ class AcceptanceRecord:
             counts.end()
 
     def drafters(self) -> dict[str, DrafterCounts]:
-        """The counts of each drafter, most drafted tokens first."""
         return dict(sorted(self._drafters.items(), key=lambda item: -item[1].drafted))
 
 

@@ -110,7 +110,6 @@ class ChatPage:
         self.refresh_keys()
 
     def wait(self, text: str) -> None:
-        """Lets a message wait for the end of the reply, above the prompt."""
         self.waiting = text
         room = max(self.prompt.size.width - len(WAITS) - 4, 8)
         self.prompt.border_title = Content(f"next: {shortened(one_line(text), room)}{WAITS}")

@@ -144,7 +144,6 @@ class ReplyView(MessageView):
         return not self.thinking.empty if action == "thoughts" else True
 
     def on_fence_head_copy_click(self, event: FenceHead.CopyClick) -> None:
-        """Copies the whole code of the block, of which only a part may be mounted."""
         event.stop()
         self.post_message(CommandRequest("take-code", (self.markdown.code_of(event.fence),)))
 

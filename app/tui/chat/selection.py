@@ -44,7 +44,6 @@ class Selection:
             self._page.transcript.to_end()
 
     def type(self, text: str, pasted: bool = False) -> None:
-        """Leaves the selected message, and types a text into the prompt."""
         self.leave()
         if pasted:
             self._page.prompt.post_message(events.Paste(text))

@@ -202,7 +202,6 @@ class Transcript(VerticalScroll, can_focus=False):
             await self.column.mount(self._line, before=wanted[0])
 
     def _name_writers(self, messages: list[StoredMessage]) -> None:
-        """Names the model of each reply where it changes; the top bar names the only one."""
         writers = changes_of_writer(messages)
         self._writers = writers if len(writers) > 1 else {}
 

@@ -39,7 +39,6 @@ class ModelsAccess:
     def ask(
         self, node: MessagePump, what: Callable[[ModelManager], T], then: Callable[[T], object], failed: ErrorHandler
     ) -> None:
-        """Calls ``what`` with the manager in a thread, see ``run_in_thread``."""
         run_in_thread(node, lambda: what(self.open()), then, failed)
 
     def ask_hub(
@@ -68,7 +67,6 @@ class ModelsAccess:
         self.ask(node, what, ended(then), ended(failed))
 
     def stop_waiting(self) -> bool:
-        """Ends the requests to the hub; returns whether there were any."""
         return bool(self.made and self.made.stop_waiting())
 
     @property

@@ -207,8 +207,7 @@ class RepoScreen(BrowsingScreen["QuantOffer | None"]):
     def __init__(self, models: ModelsAccess, repo: RepoSummary, drafter: CatalogFile | None) -> None:
         self.quants = QuantsView(drafter)
         super().__init__(self.quants)
-        self._models = models
-        self._repo = repo
+        self._models, self._repo = models, repo
         self.card = Card()
 
     def compose(self) -> ComposeResult:

@@ -114,7 +114,6 @@ class Listing:
         self._models.ask(self._screen, what, then, failed or partial(trouble, self._screen))
 
     def ask_hub(self, what: Callable[[ModelManager], T], then: Callable[[T], object]) -> None:
-        """Calls ``what``, which asks the hub, in a thread; Esc stops it."""
         self._models.ask_hub(self._screen, what, then, partial(trouble, self._screen), slow=partial(hint, self._screen))
 
     @property

@@ -153,8 +153,7 @@ class PairsScreen(Dialog["PairOffer | None"]):
 
     def __init__(self, model: str, pairs: Sequence[PairOffer]) -> None:
         super().__init__()
-        self._model = model
-        self._pairs = pairs
+        self._model, self._pairs = model, pairs
 
     def compose(self) -> ComposeResult:
         with sheet(Vertical(id="pairs"), f"Drafters for {one_line(self._model)}", "Enter uses or fetches", "Esc back"):

@@ -89,7 +89,6 @@ class View(ABC, Generic[R]):
         """Blocks of text about a row; blank lines separate them on a wide screen, and empty ones are dropped."""
 
     def is_heading(self, row: R) -> bool:
-        """Whether a row is a heading, which cannot be selected."""
         return False
 
     def find(self, key: str | None) -> int | None:
@@ -304,7 +303,6 @@ class BrowsingScreen(Sheet[T]):
         self.browser.scroll_details(step)
 
     def action_leave(self) -> None:
-        """Closes the screen without a choice; background work continues."""
         self.dismiss(None)
 
     def note(self, words: str) -> None:

@@ -95,7 +95,6 @@ class LongColumn(Vertical):
         yield self._below
 
     def soon(self) -> None:
-        """Schedules a draw of the last part and of new ones."""
         if self.is_attached and not self._due:
             self._due = True
             self.call_later(self.draw)
