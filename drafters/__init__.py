@@ -1,7 +1,8 @@
 """The drafting methods: in come the text so far and a budget, out goes a tree of guessed tokens with probabilities.
 
 It imports ``slipstream.models`` alone; ``registry`` makes a method by its name, and torch is used in ``training`` only.
-A new method is a file like this one, which a test runs as it stands, and its ``METHOD`` in ``registry.METHODS``::
+A new method is a file like this one, which a test runs as it stands, and its ``METHOD`` in ``registry.METHODS``. Only
+``name`` and ``draft`` must be there; ``auto`` may use it unless its ``Method`` has ``auto=False``::
 
     \"\"\"Drafter ``again``: guesses that what followed a token last time follows it again.\"\"\"
 

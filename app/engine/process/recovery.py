@@ -1,7 +1,7 @@
 """Decides what follows a lost GPU, another machine, memory or drafter: how the process ended, and its next start.
 
 ``worker`` ends the process if a GPU fails and ``watchdog`` if one hangs; ``end_of`` here finds the cause and words the
-error that the screen shows; ``client`` starts the process again with the changes of ``Recovery``.
+error that the screen shows; ``Recovery.ended`` decides, ``Recovery.apply`` changes what ``client`` starts again with.
 """
 
 import re

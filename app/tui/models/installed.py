@@ -64,12 +64,12 @@ class InstalledView(TableView["InstalledModel"]):
         self.verifying: dict[str, float] = {}  # verified share by name
         self.columns = (
             Column("  Model", self._name),
-            Column("Quant", lambda model: text(model.quant), 2),
+            Column("Quant", lambda model: text(model.quant), rank=2),
             Column("Size", lambda model: Content(size(model.size)), right=True),
-            Column("tok/s", self._speed, 1, right=True),
-            Column("Context", lambda model: Content(context(model.context)), 4, right=True),
-            Column("Drafter", self._drafter, 2),
-            Column("From", lambda model: text(_from(model)), 3, style="$foreground 60%"),
+            Column("tok/s", self._speed, rank=1, right=True),
+            Column("Context", lambda model: Content(context(model.context)), rank=4, right=True),
+            Column("Drafter", self._drafter, rank=2),
+            Column("From", lambda model: text(_from(model)), rank=3, style="$foreground 60%"),
         )
 
     def key(self, model: InstalledModel) -> str:
