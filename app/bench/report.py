@@ -11,7 +11,7 @@ from slipstream.app.protocol.requests import AUTO, PLAIN
 from slipstream.app.speed import GAIN, LOSS, times
 
 STOPPED: Final = "STOPPED before its end: the figures cover only what was written until then."
-RANGE: Final = "[0.81, 0.98]: the range that holds the true value 95 times in 100."
+RANGE: Final = "[low, high]: the range that holds the true value 95 times in 100."
 _DEPTHS_SHOWN: Final = 6
 
 

@@ -22,7 +22,7 @@ from slipstream.app.tui.parts.format import FEW_GAINED, SHORT_MS, no_gain
 
 WIDEST: Final = 120
 SHORT: Final = 2.0  # seconds after which a message shows the elapsed time
-_LOADING: Final = "Loading the model …"
+_LOADING: Final = "Loading the model for the race …"
 BOLD, FAINT, TEXT = "bold", "$foreground 60%", ""  # the styles of lines
 OURS, GOOD, BAD = "$success", "bold $success", "bold $warning"
 Line = tuple[str, str]  # text and style

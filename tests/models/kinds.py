@@ -103,10 +103,6 @@ def _llama(r: _Random) -> tuple[Metadata, Weights]:
     return {}, _dense(r)
 
 
-def _qwen3(r: _Random) -> tuple[Metadata, Weights]:
-    return {}, _dense(r, norms=True)
-
-
 def _qwen2vl(r: _Random) -> tuple[Metadata, Weights]:
     def layer(at: str, _: int) -> Weights:
         found = _attention(r, at, _SHARE) | _network(r, at) | _norms(r, at, *_BEFORE)
@@ -115,10 +111,6 @@ def _qwen2vl(r: _Random) -> tuple[Metadata, Weights]:
         return found
 
     return {"rope.dimension_sections": [1, 1, 2, 0], **_heads_of(_SHARE)}, _layers(layer)
-
-
-def _granite(r: _Random) -> tuple[Metadata, Weights]:
-    return dict(_SCALES), _dense(r)
 
 
 def _glm4(r: _Random) -> tuple[Metadata, Weights]:
@@ -277,9 +269,11 @@ _DELTA: Final[Mapping[str, Any]] = {
 }
 _MAKERS: Final[Mapping[str, Callable[[_Random], tuple[Metadata, Weights]]]] = MappingProxyType(
     {
-        "llama": _llama, "qwen3": _qwen3, "gemma3": _gemma3, "qwen3moe": _qwen3moe, "lfm2": _lfm2, "qwen35": _qwen35,
+        "llama": _llama, "qwen3": lambda r: ({}, _dense(r, norms=True)),
+        "gemma3": _gemma3, "qwen3moe": _qwen3moe, "lfm2": _lfm2, "qwen35": _qwen35,
         "nemotron_h": _nemotron_h, "qwen3next": _qwen3next, "granitehybrid": _granitehybrid, "jamba": _jamba,
-        "mamba2": _pure_mamba2, "llada": _llama, "qwen2vl": _qwen2vl, "granite": _granite, "glm4": _glm4,
+        "mamba2": _pure_mamba2, "llada": _llama, "qwen2vl": _qwen2vl, "granite": lambda r: (dict(_SCALES), _dense(r)),
+        "glm4": _glm4,
         "smollm3": _llama,
     }
 )  # fmt: skip

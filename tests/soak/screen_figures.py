@@ -411,11 +411,6 @@ def expected_details(lines: Sequence[str]) -> Expected | None:
     return Expected(flat.partition(" · ")[0], told[1]) if told else None
 
 
-def _not_above(row: Expected, high: float) -> bool:
-    """Whether a limit is at most that of a later prediction: further measurements only make the machine faster."""
-    return number(row.limit) - max(step_of(row.limit), 0.05 * number(row.limit)) <= high
-
-
 def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Compares predictions in a list of models with those in the details and, unless empty, of ``models pairs
     --json``."""
@@ -431,8 +426,8 @@ def models_faults(shown: str, offers: Sequence[Mapping[str, Any]]) -> Iterator[s
             for offer in offers
             if row.fits(offer["pair"]["target"]["model"]) and offer["speed"]
         ]:
-            good = any(_not_above(row, high) for high in told)
-            yield "" if good else f"models: {row}, but {told} by models pairs --json"
+            least = number(row.limit) - max(step_of(row.limit), 0.05 * number(row.limit))  # later ones are only faster
+            yield "" if least <= max(told) else f"models: {row}, but {told} by models pairs --json"
 
 
 def measured_note(rows: Iterable[Expected], plain: str) -> str:

@@ -15,7 +15,7 @@ from slipstream.app.bench.estimate import about
 from slipstream.app.bench.figures import ALL_KINDS, DrafterFigures, DrafterReport, Noise, RunningBench
 from slipstream.app.bench.intervals import FEW
 from slipstream.app.bench.plots import verdict
-from slipstream.app.bench.report import STOPPED, advice, few_words
+from slipstream.app.bench.report import RANGE, STOPPED, advice, few_words
 from slipstream.app.bench.results import StoredResult
 from slipstream.app.library.format import rate
 from slipstream.app.platform.safe_text import one_line
@@ -32,7 +32,6 @@ _ROOMY: Final = 70  # width from which the interval is shown
 NOW: Final = "now"  # the key of the running benchmark's row
 MARGIN: Final = 6  # columns of padding and scroll bar
 WIDEST: Final = 120
-_RANGE: Final = "[low, high]: the range that holds the true value 95 times in 100. "
 FIGURES: Final[tuple[Column[DrafterFigures], ...]] = (
     Column("drafter", lambda row: text(row.drafter, "bold")),
     Column("text", lambda row: text(row.kind)),
@@ -265,7 +264,7 @@ class BenchResult(Screen[None]):
 
 def bars_legend(rows: Sequence[DrafterFigures]) -> Content:
     ranges = any(row.gain and row.gain.low is not None for row in rows)
-    return Content.styled(f"{_RANGE if ranges else ''}│: the speed without a drafter.", "$foreground 60%")
+    return Content.styled(f"{f'{RANGE} ' if ranges else ''}│: the speed without a drafter.", "$foreground 60%")
 
 
 def _result(kept: StoredResult, width: int) -> list[Content]:

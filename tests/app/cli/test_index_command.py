@@ -90,17 +90,13 @@ def test_text_below_a_folder_is_indexed_and_nothing_else(command: Command, home:
         assert list(row[::-1][: len(tokens) - 3]) == tokens[3:]
         unmarked = model.tokenize("with a byte order mark", False)
         assert len(opened(home).search(unmarked[:2], least=2).ahead) == 1
-    assert stat_modes(home / "index") == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in (home / "index", *(home / "index").iterdir())} == {0o700}
 
 
 def vocabulary() -> Any:
     from slipstream.models.llama.model import LlamaModel
 
     return LlamaModel(Path(choose(Paths.default(), "bundled").model), vocabulary_only=True)
-
-
-def stat_modes(root: Path) -> set[int]:
-    return {path.stat().st_mode & 0o777 for path in [root, *root.iterdir()]}
 
 
 @pytest.mark.slow

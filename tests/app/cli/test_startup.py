@@ -129,18 +129,6 @@ def library(folder: Path) -> Path:
     return path
 
 
-def missing(folder: Path) -> None:
-    shutil.rmtree(folder / "llama_cpp")
-
-
-def no_library(folder: Path) -> None:
-    library(folder).unlink()
-
-
-def truncated(folder: Path) -> None:
-    os.truncate(library(folder), 40)
-
-
 def of_another_machine(folder: Path) -> None:
     with library(folder).open("r+b") as file:
         file.seek(18)  # e_machine
@@ -192,9 +180,9 @@ def slipstream(python: Path, home: Path, *arguments: str) -> subprocess.Complete
 @pytest.mark.parametrize(
     ("change", "words", "cure"),
     [
-        (missing, "llama-cpp-python is not installed for this Python", "--only-binary"),
-        (no_library, "llama.cpp's library is missing", "--only-binary"),
-        (truncated, "file too short", "--only-binary"),
+        (lambda folder: shutil.rmtree(folder / "llama_cpp"), "llama-cpp-python is not installed", "--only-binary"),
+        (lambda folder: library(folder).unlink(), "llama.cpp's library is missing", "--only-binary"),
+        (lambda folder: os.truncate(library(folder), 40), "file too short", "--only-binary"),
         (of_another_machine, "built for another kind of machine than this Linux", "--only-binary"),
         (without_runtime, "llama.cpp needs libcudart.so1 (CUDA's runtime)", "a build that does without"),
         (of_another_processor, "another kind of processor (illegal instruction)", "-DGGML_NATIVE=on"),

@@ -50,7 +50,10 @@ def bundled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Session,
         session, loaded = load(request, lambda _: None)
         for prompt in PROMPTS:
             for seed in range(100, 106):
-                keep_reply(store, loaded, prompt, reply(session, "none", prompt, Sampling(seed=seed)))
+                done, chat, name = reply(session, "none", prompt, Sampling(seed=seed)), store.create().id, loaded.name
+                store.add_user(chat, prompt)
+                kept = store.begin_reply(chat, model=name, fingerprint=loaded.fingerprint, drafter="none", seed=0)
+                store.finish_reply(kept.id, text=done.text, tokens=done.tokens)
         session.close()  # which indexes what the target wrote
     session, loaded = load(request, lambda _: None)
     yield session, loaded
@@ -69,13 +72,6 @@ def endless(bundled: tuple[Session, Loaded]) -> Iterator[Session]:
 @pytest.fixture(scope="module")
 def plain_reply(endless: Session) -> PlainReply:
     return cache(lambda prompt, sampling: reply(endless, "none", prompt, sampling))
-
-
-def keep_reply(store: ChatStore, loaded: Loaded, prompt: str, done: Done) -> None:
-    chat = store.create().id
-    store.add_user(chat, prompt)
-    message = store.begin_reply(chat, model=loaded.name, fingerprint=loaded.fingerprint, drafter="none", seed=0)
-    store.finish_reply(message.id, text=done.text, tokens=done.tokens)
 
 
 def reply(session: Session, drafter: str, prompt: str, sampling: Sampling, size: int = 128) -> Done:

@@ -90,10 +90,6 @@ def hollow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def without_last(model: RawModel) -> None:
-    model.tensors.pop()
-
-
 def renamed(model: RawModel) -> None:
     name, *rest = model.tensors[-1]
     model.tensors[-1] = (f"{name}s", *rest)  # type: ignore[assignment]
@@ -128,7 +124,7 @@ DAMAGE: Final[dict[str, Callable[[RawModel], object]]] = {
     "is for another model": lambda model: model.text(_TARGET, "0" * 64),
     "names its model by a number": lambda model: model.number(_TARGET, 7),
     "is narrower": narrower,
-    "lacks a tensor": without_last,
+    "lacks a tensor": lambda model: model.tensors.pop(),
     "has a tensor twice": lambda model: model.tensors.append(model.tensors[-1]),
     "has a tensor of another name": renamed,
     "has a tensor of another shape": reshaped,

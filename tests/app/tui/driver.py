@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from tests.app.tui.pictures import drawn
 from tests.app.tui.scripted import ScriptedEngine
-from textual.app import App
 from textual.events import Key
 from textual.message import Message
 from textual.pilot import Pilot
@@ -25,10 +24,6 @@ from slipstream.app.tui.parts.notice import Notice
 M = TypeVar("M", bound=Message)
 S = TypeVar("S", bound=Screen[Any])
 PATIENCE = 60.0  # seconds; a busy machine is slow, a test that waits this long has failed
-
-
-def toasts_of(app: App[Any]) -> list[str]:
-    return [notification.message for notification in app._notifications]
 
 
 async def press_alt(pilot: Pilot[Any], *letters: str) -> None:
@@ -112,7 +107,7 @@ class Driver:
         return self.app.is_running and self.app._exception is None
 
     def toasts(self) -> list[str]:
-        return toasts_of(self.app)
+        return [notification.message for notification in self.app._notifications]
 
     def shown(self) -> str:
         strips = drawn(self.app.screen)
