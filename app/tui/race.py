@@ -219,7 +219,8 @@ def _verdict(start: RaceStart, finish: RaceResult) -> Line:
     if finish.acceptance is None:
         return f"{name} guessed nothing here: a difference is chance.", BOLD
     if ratio is None:
-        return "Both replies are too short for a ratio.", FAINT
+        figures = f"{_compared_figures(frame)}: " if frame.speedup else "Both replies are "
+        return f"{figures}too short for a ratio.", FAINT
     if ratio >= GAIN:
         return f"{name} is {times(ratio)} faster here: {_compared_figures(frame)}.", GOOD
     if ratio >= LOSS:
