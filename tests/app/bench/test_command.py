@@ -148,8 +148,8 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
         assert row["phases"]["evaluate"] > 0 and row["tokens_per_step"] >= 1 and row["tok_per_s"] > 0
     plain, lookup, _, alone = rows
     assert plain["speedup"] == {"value": 1.0, "low": None, "high": None}
-    assert lookup["speedup"]["low"] <= lookup["speedup"]["value"] <= lookup["speedup"]["high"]
-    assert len(lookup["by_prompt"]) == 2 and alone["speedup"]["low"] is None
+    assert lookup["speedup"]["value"] > 0 and len(lookup["by_prompt"]) == 2
+    assert lookup["speedup"]["low"] is alone["speedup"]["low"] is None  # fewer than five prompts have no range
 
 
 @pytest.mark.slow

@@ -155,9 +155,9 @@ async def test_long_thoughts_are_opened_and_folded(open_chat: Open) -> None:
     async with streamed(open_chat, f"<think>{TEXT}</think>Yes.") as (chat, reply):
         folded = widgets(reply)
         await chat.press("ctrl+t", "ctrl+end")
-        await chat.until(lambda: "Yes." in chat.shown())
-        screens = await seen_all(chat, "pageup")
-        assert not missing(screens)
+        await chat.until(lambda: "The end." in chat.shown() and "Yes." in chat.shown())
+        await drawn(chat)
+        assert not missing(await seen_all(chat, "pageup"))
         await chat.press("ctrl+t")
         await chat.until(lambda: "thought" in chat.shown() and "Yes." in chat.shown())
         assert folded < 40 and reply.answer == "Yes."
