@@ -111,6 +111,7 @@ FIGURES = (
     ("machine is busy", "other programs use much of the processor"),
     ("1.8x faster", "speed-up: with drafter over without"),
     ("68 % right", "acceptance: share of guesses that the model took"),
+    ("│, … 42 %", "in F4: the model's own word; a guess that was left out, and how likely it seemed"),
     ("tokens per step", "tokens that one pass of the model yields; 1 without guesses"),
     ("text identical", "same text: a drafter changes no word"),
     ("same odds", "same distribution: single words may differ; Ctrl-D says why"),

@@ -166,7 +166,7 @@ class DraftPanel(Container):
         self.trees = DraftTreeLog()  # the last steps
         self.chart = AcceptanceChart(self._record)  # acceptance of each drafter in this chat
         self.display = False
-        self.border_title = Content("✓━ right ✗ wrong │ the model's own word … left out 42 % likely")
+        self.border_title = Content("✓━ right ✗ wrong │ own word … left out 42 %")
 
     def compose(self) -> ComposeResult:
         yield self.chart

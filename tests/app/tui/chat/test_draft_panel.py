@@ -33,7 +33,7 @@ async def test_drafts_are_drawn_as_they_come(open_chat: Open, size: tuple[int, i
         await chat.press("f4")
         await chat.until(lambda: chat.engine.watched)
         assert "Guesses appear here during the next reply" in chat.shown()
-        assert "✓━ right ✗ wrong │ the model's own word … left out" in chat.shown()
+        assert "✓━ right ✗ wrong │ own word … left out 42 %" in chat.shown()
         beside = size[0] > 100
         assert (panel.region.y == transcript.region.y) == beside
         assert panel.region.x >= transcript.region.right if beside else panel.region.y >= transcript.region.bottom
