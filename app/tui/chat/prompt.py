@@ -79,6 +79,7 @@ class PromptBox(TextArea):
         attachment: Attachment
 
     def __init__(self, recall: list[str]) -> None:
+        """``recall`` has earlier prompts, oldest first."""
         super().__init__(
             tab_behavior="focus", show_line_numbers=False, placeholder="Message, / for commands, @ for files"
         )

@@ -67,10 +67,11 @@ def memory_bar(fit: Fit) -> Content:
 
 def fit_block(fit: Fit) -> Content:
     context = f" · {fit.n_ctx:,} tokens of context"
+    rest = " The rest is for the system." if fit.room and fit.verdict == "memory" else ""
     return below(
         verdict(fit).stylize("bold").append(Content(context if fit.verdict != "too big" else "")),
         *([memory_bar(fit)] if fit.room and fit.verdict != "too big" else []),
-        Content(f"{sentence(fit.why)}{' The rest is for the system.' if fit.room else ''}").stylize("$foreground 70%"),
+        Content(f"{sentence(fit.why)}{rest}").stylize("$foreground 70%"),
     )
 
 
