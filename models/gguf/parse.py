@@ -30,6 +30,8 @@ TENSOR_TYPES: Final[Mapping[int, tuple[str, int, int]]] = MappingProxyType(
 """Tensor type id to (name, elements per block, bytes per block); a test compares it with ggml."""
 Scalar = bool | int | float | str
 Value = Scalar | list[bool] | list[int] | list[float] | list[str]  # the value of a metadata key
+Lists = dict[int, tuple[bytes, list[str], int]]
+"""Number of strings to bytes, texts and memory of such a list: heads repeat the vocabulary of their model."""
 MAX_HEADER: Final = 48 << 20  # bytes; the largest vocabularies, of 262,144 tokens with their merges, take a third of it
 MAX_MEMORY: Final = 160 << 20
 """Maximum bytes of memory for the values of one header; with the header itself, below 256 MB."""
@@ -84,8 +86,8 @@ class Framing:
 class Cursor:
     """A read position in a file's header, with bounds checks."""
 
-    def __init__(self, file: BinaryIO, size: int) -> None:
-        self._file, self.size = file, size
+    def __init__(self, file: BinaryIO, size: int, lists: Lists) -> None:
+        self._file, self.size, self._lists = file, size, lists
         self.read = bytearray()
         self.position = 0
         self.memory = MAX_MEMORY
@@ -137,6 +139,12 @@ class Cursor:
         """Takes ``count`` strings; inlines ``string`` for speed, since a file has hundreds of thousands."""
         self.reach(self.position + 8 * count)
         self.spend(8 * count, what)
+        if known := self._lists.get(count):
+            self.reach(min(self.position + len(known[0]), self.size, MAX_HEADER))
+            if self.read.startswith(known[0], self.position):
+                self.position += len(known[0])
+                self.spend(known[2], what)
+                return known[1]
         found: list[str] = []
         read, position, unpack, memory, allowed = self.read, self.position, _U64.unpack_from, 0, self.memory
         for index in range(count):
@@ -158,12 +166,14 @@ class Cursor:
                 break
             found.append(text)
         self.spend(memory, what)
+        self._lists[count] = bytes(read[self.position : position]), found, memory
         self.position = position
         return found
 
 
-def parse(file: BinaryIO, size: int) -> Framing:
-    cursor = Cursor(file, size)
+def parse(file: BinaryIO, size: int, lists: Lists) -> Framing:
+    """Parses a file at its start; adds its lists of strings to ``lists``, and takes equal ones from there."""
+    cursor = Cursor(file, size, lists)
     cursor.take(8)
     n_tensors, n_keys = cursor.u64(), cursor.u64()
     if n_tensors > MAX_TENSORS:

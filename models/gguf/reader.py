@@ -22,7 +22,7 @@ from typing import BinaryIO, Final
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.check import NO_TOKEN, alignment_of, check_metadata, check_sizes, data_start
 from slipstream.models.gguf.file_name import shown_name
-from slipstream.models.gguf.parse import MAX_HEADER, MAX_TENSORS, DamagedError, Framing, TensorInfo, Value, parse
+from slipstream.models.gguf.parse import MAX_HEADER, MAX_TENSORS, DamagedError, Framing, Lists, TensorInfo, Value, parse
 from slipstream.models.outside import quoted, shown_path
 
 MAX_PARTS: Final = 999
@@ -48,6 +48,7 @@ _BOS_BY_DEFAULT: Final = frozenset(
 )
 _State = tuple[int, ...]  # what a change to a file changes
 _KEPT: Final[ContextVar[dict[Path, tuple[_State, Header]] | None]] = ContextVar("headers", default=None)
+_LISTS: Final[ContextVar[Lists | None]] = ContextVar("lists", default=None)
 _SETTLED: Final = 2.0
 """Seconds without a change after which a file's state tells of every further change, however coarse its clock is."""
 
@@ -227,12 +228,13 @@ class Header:
 
 @contextmanager
 def headers_kept() -> Iterator[None]:
-    """Within it, ``read_header`` reads a file again only if it has changed; a load asks for each several times."""
-    token = _KEPT.set({})
+    """Within it, ``read_header`` reads only changed files again, and equal vocabularies once; a load reads several."""
+    headers, lists = _KEPT.set({}), _LISTS.set({})
     try:
         yield
     finally:
-        _KEPT.reset(token)
+        _KEPT.reset(headers)
+        _LISTS.reset(lists)
 
 
 def read_header(path: str | Path) -> Header:
@@ -342,7 +344,7 @@ def _read_file(path: Path) -> Framing:
 
 def _framing(file: BinaryIO, size: int) -> Framing:
     check_magic(file, size)
-    return parse(file, size)
+    return parse(file, size, {} if (lists := _LISTS.get()) is None else lists)
 
 
 def _hint_for_folder(path: Path) -> str:

@@ -16,7 +16,7 @@ from tests.models.kinds import finish
 
 from slipstream.models.errors import ModelFileError
 from slipstream.models.gguf.architectures import NO_ROLLBACK, ROLLS_BACK
-from slipstream.models.gguf.parse import TENSOR_TYPES
+from slipstream.models.gguf.parse import STRING, TENSOR_TYPES
 from slipstream.models.gguf.reader import headers_kept, read_header
 
 Save = Callable[..., Path]
@@ -113,6 +113,17 @@ def test_within_a_load_a_changed_file_is_reread(model: RawModel, save: Save, mon
         path.unlink()
         refusal(path)
     assert read_header(save(model)) is not first
+
+
+def test_within_a_load_files_share_equal_lists_only(model: RawModel, save: Save) -> None:
+    first, longer, other = (["the", "the mill", end] for end in ("river", "rivers", "races"))
+    with headers_kept():
+        read = [
+            read_header(save(model.array("general.tags", STRING, [*words]), f"{n}.gguf")).metadata["general.tags"]
+            for n, words in enumerate((first, first, longer, other, first[:2]))
+        ]
+    assert read == [first, first, longer, other, first[:2]]
+    assert read[0] is read[1]
 
 
 def test_tensor_types_are_those_of_ggml() -> None:
