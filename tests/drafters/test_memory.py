@@ -5,6 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from tests.soak.strange_engine import bad_file
 
 from slipstream.drafters.memory import DrafterMemory
 
@@ -66,17 +67,5 @@ def test_only_a_regular_file_of_a_fair_size_is_read(tmp_path: Path, kind: str) -
     memory = DrafterMemory(tmp_path, "model")
     memory.write("costs", b"some bytes")
     (file,) = tmp_path.iterdir()
-    file.unlink()
-    match kind:
-        case "endless":
-            file.symlink_to("/dev/zero")
-        case "pipe":
-            os.mkfifo(file)
-        case "folder":
-            file.mkdir()
-        case "large":
-            with file.open("wb") as opened:
-                opened.truncate(1 << 40)
-        case "loop":
-            file.symlink_to(file)
+    bad_file(file, kind)
     assert memory.read("costs") is None

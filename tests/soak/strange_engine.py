@@ -222,7 +222,7 @@ def children(folder: Path, _: random.Random) -> Found:
                 yield f"probe {name}: {error!r}"
 
 
-def _bad_file(path: Path, kind: str) -> None:
+def bad_file(path: Path, kind: str) -> None:
     if path.is_dir():
         path.rmdir()
     path.unlink(missing_ok=True)
@@ -266,7 +266,7 @@ def reads(folder: Path, chance: random.Random) -> Found:
     chance.shuffle(tries)
     for pattern, kind in tries:
         for path in sorted(home.glob(pattern))[:1]:
-            _bad_file(path, kind)
+            bad_file(path, kind)
             try:
                 done = replied()
             except subprocess.TimeoutExpired:
@@ -275,7 +275,7 @@ def reads(folder: Path, chance: random.Random) -> Found:
             fine = (0, 1) if "logs" in pattern else (0,)  # a log that cannot be written is said
             bad = wrong(done, fine) or ("" if done.stdout.strip() or done.returncode else "no reply")
             yield f"{kind} {path.name}: {bad}" if bad else None
-            _bad_file(path, "")
+            bad_file(path, "")
 
 
 def _chained(rule: str, last: str, count: int) -> str:

@@ -1,6 +1,8 @@
 """The colours of a reply's words: over its Markdown, kept with the chat, on every branch."""
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from textwrap import dedent
 
 import pytest
@@ -113,30 +115,30 @@ async def test_markdown_stays_under_the_colours(live: bool) -> None:
         assert not styled(app.reply)
 
 
-@pytest.mark.parametrize("live", [False, True])
-async def test_code_without_a_fence_keeps_its_indentation(live: bool) -> None:
-    code = "def tide(hour):\n    if hour:\n\treturn `a  b`\n        **return** 12  \n minus\nelse"
-    app = Shown([] if live else [Piece(code, "plain")])
-    async with app.run_test(size=(60, 20)) as pilot:
-        for character in code if live else "":
-            app.reply.write([Piece(character, "plain")])
-            await pilot.pause()
-        await pilot.pause()
-        lines = "\n".join(strip.text.rstrip() for strip in drawn(app.screen))
-        wanted = "def tide(hour):\n    if hour:\n    return a  b\n        return 12\n minus\nelse"
-        assert dedent(lines).strip() == wanted
-
-
-@pytest.mark.parametrize("live", [False, True])
-async def test_tasks_columns_and_code_look_as_markdown_says(live: bool) -> None:
-    text = "- [x] done\n- [ ] open\n\n|name|n|\n|-|-:|\n|aaaa|1|\n|b|200|\n\n```\nfor x in y\n```"
+@asynccontextmanager
+async def written(text: str, live: bool) -> AsyncIterator[tuple[Shown, list[str]]]:
+    """The lines of a reply that comes character by character, or whole."""
     app = Shown([] if live else [Piece(text, "plain")])
     async with app.run_test(size=(60, 24)) as pilot:
         for character in text if live else "":
             app.reply.write([Piece(character, "plain")])
             await pilot.pause()
         await pilot.pause()
-        lines = [strip.text.rstrip(" │") for strip in drawn(app.screen)]
+        yield app, [strip.text.rstrip(" │") for strip in drawn(app.screen)]
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_code_without_a_fence_keeps_its_indentation(live: bool) -> None:
+    code = "def tide(hour):\n    if hour:\n\treturn `a  b`\n        **return** 12  \n minus\nelse"
+    wanted = "def tide(hour):\n    if hour:\n    return a  b\n        return 12\n minus\nelse"
+    async with written(code, live) as (_, lines):
+        assert dedent("\n".join(lines)).strip() == wanted
+
+
+@pytest.mark.parametrize("live", [False, True])
+async def test_tasks_columns_and_code_look_as_markdown_says(live: bool) -> None:
+    text = "- [x] done\n- [ ] open\n\n|name|n|\n|-|-:|\n|aaaa|1|\n|b|200|\n\n```\nfor x in y\n```"
+    async with written(text, live) as (app, lines):
         assert any("☑ done" in line for line in lines) and any("☐ open" in line for line in lines)
         rows = [line for line in lines if line.endswith((" n", " 1", " 200"))]
         assert len(rows) == 3 and len({len(row) for row in rows}) == 1, lines
