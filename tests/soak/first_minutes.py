@@ -37,6 +37,7 @@ F4, F8, F9 = "\x1bOS", "\x1b[19~", "\x1b[20~"
 CTRL_D, CTRL_L, CTRL_O, CTRL_Q = "\x04", "\x0c", "\x0f", "\x11"
 ESCAPE, HOME, DOWN, PAGE_DOWN = "\x1b", "\x1b[H", "\x1b[B", "\x1b[6~"
 END, PAGE_UP = "\x1b[F", "\x1b[5~"
+REPEATS: Final = "repeats itself · Esc stops"
 BENCHED: Final = frozenset({"auto", "eagle3"})
 LOOKED_AT: Final = 4  # recommended models whose details are opened
 QUIET: Final = 0.4  # seconds without output after which a screen is whole
@@ -106,7 +107,10 @@ class Life:
     def ask(self, question: str) -> None:
         self.press(question)
         self.press("\r")
-        self.until(lambda shown: answered(shown, question[:20]))
+        self.until(lambda shown: answered(shown, question[:20]) or REPEATS in shown)
+        if REPEATS in self.terminal.shown:  # a small model may go on until the context is full
+            self.press(ESCAPE)
+            self.until(lambda shown: answered(shown, question[:20]))
         self.rest(1.0)
         self.compare(checks.end_faults(self.terminal.shown))
 
