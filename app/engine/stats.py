@@ -254,7 +254,7 @@ class ReplyStats:
             tokens_per_step=here / whole.steps if whole.steps else 0.0,
             plain_tok_per_s=1e3 / plain if plain else None,
             busy=self.others.busy,
-            noise=self.plain.noise if plain else 0.0,
+            noise=self.plain.noise,
             unsteady_tok_per_s=1e3 / unsteady if unsteady else None,
             drafted=whole.drafted,
             accepted=whole.accepted,

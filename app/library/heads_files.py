@@ -79,10 +79,10 @@ def _first(shares: Value | None) -> float | None:
 
 
 def heads_for(paths: Paths, header: Header) -> list[HeadsFile]:
-    """All files of heads, those for other models too unless they ship in such a model's folder."""
+    """All files of heads, those for other models too unless they ship."""
     own = identity(header)
     found = (heads_file(path, own, header) for path in head_files(paths))
-    return [file for file in found if file and not (file.why_not and file.path.parent.parent == paths.bundled)]
+    return [file for file in found if file and not (file.why_not and file.path.is_relative_to(paths.bundled))]
 
 
 def file_in(folder: Path, target: Header, kind: str, say: Callable[[str], None]) -> Path:

@@ -12,7 +12,7 @@ from slipstream.app.chats.reading import ChatReader
 from slipstream.app.chats.records import Figures
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.requests import AUTO, PLAIN
-from slipstream.app.speed import LEAST_OF_CHATS
+from slipstream.app.speed import LEAST_OF_CHATS, judged
 from slipstream.drafters.memory import DrafterMemory
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.gguf.reader import Header
@@ -63,6 +63,7 @@ def _in_chats(path: Path, fingerprint: str) -> "DrafterGains":
     tokens: defaultdict[str, int] = defaultdict(int)  # of the replies that were compared with plain decoding
     disturbed: defaultdict[str, int] = defaultdict(int)  # how many of them were written while the machine was busy
     seconds: defaultdict[str, float] = defaultdict(float)  # in units of plain decoding's seconds per token
+    noises: defaultdict[str, float] = defaultdict(float)  # the replies' noise, weighted with their tokens
     for _, drafter, figures in _newest(path, fingerprint):
         speed = figures.speed
         if drafter == AUTO:
@@ -72,11 +73,14 @@ def _in_chats(path: Path, fingerprint: str) -> "DrafterGains":
             tokens[drafter] += speed.timed
             disturbed[drafter] += speed.timed * speed.busy
             seconds[drafter] += speed.timed / speed.speedup
+            noises[drafter] += speed.timed * speed.noise
     enough = [name for name in tokens if tokens[name] >= LEAST_OF_CHATS]
     busy = frozenset(name for name in enough if 2 * disturbed[name] > tokens[name])
     found = {name: tokens[name] / seconds[name] for name in enough}
+    chance = [name for name in enough if judged(found[name], noises[name] / tokens[name]) != judged(found[name])]
     uncompared = frozenset(name for name, count in written.items() if count >= LEAST_OF_CHATS and name not in found)
-    return DrafterGains(found, {}, {}, busy, tried=frozenset(tried), uncompared=uncompared)
+    own = DrafterGains(found, {}, {}, busy, chance_chats=frozenset(chance))
+    return replace(own, tried=frozenset(tried), uncompared=uncompared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class DrafterGains:
     busy_chats: frozenset[str] = frozenset()  # drafters whose replies other programs mostly disturbed
     busy_benchmark: bool = False  # whether other programs disturbed the benchmark
     chance: frozenset[str] = frozenset()  # drafters whose figure in the benchmark may be chance
+    chance_chats: frozenset[str] = frozenset()  # the same of the figure in chats
     tried: frozenset[str] = frozenset()  # drafters that the autopilot used in chats, if only for a few steps
     uncompared: frozenset[str] = frozenset()  # drafters whose own replies had no steady plain speed beside them
     advice: str = ""  # what to use by the benchmark, in a sentence; empty without one
@@ -110,13 +115,15 @@ class DrafterGains:
         busy = ", busy" if self.busy_benchmark else ""
         words = dict.fromkeys(self.autopilot, "auto")
         words |= {name: f"bench{busy or ', chance' * (name in self.chance)}" for name in self.benchmark}
-        words |= {name: "chats, busy" if name in self.busy_chats else "chats" for name in self.chats}
+        for name in self.chats:
+            words[name] = f"chats{', busy' * (name in self.busy_chats) or ', chance' * (name in self.chance_chats)}"
         return words | dict.fromkeys(self.sure, "bench")
 
     @property
     def proven(self) -> dict[str, float]:
-        """The figures in ``known`` without those of the benchmark that may be chance."""
-        return {name: gain for name, gain in self.known.items() if name in self.chats or name not in self.chance}
+        """The figures in ``known`` that are not chance."""
+        chance = self.chance_chats | (self.chance - self.chats.keys())
+        return {name: gain for name, gain in self.known.items() if name in self.sure or name not in chance}
 
 
 NO_GAINS: Final = DrafterGains({}, {}, {})

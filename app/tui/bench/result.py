@@ -187,7 +187,7 @@ def doubts(report: DrafterReport) -> Content:
 
 def remarks(report: DrafterReport) -> Content:
     prompts = ", ".join(f"{one_line(name)} {count}" for name, count in report.prompts.items())
-    promise = {"same text": "identical", "same distribution": "same odds; single words may differ"}
+    promise = {"same text": "identical", "same distribution": "same odds; rounding may choose another word"}
     output = promise.get(report.promise, one_line(report.promise))
     return below(
         Content("A speed-up is against the replies without a drafter right before and after: 0.8x of it is slower."),

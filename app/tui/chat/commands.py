@@ -114,7 +114,7 @@ FIGURES = (
     ("│, … 42 %", "in F4: the model's own word; a guess that was left out, and how likely it seemed"),
     ("tokens per step", "tokens that one pass of the model yields; 1 without guesses"),
     ("text identical", "same text: a drafter changes no word"),
-    ("same odds", "same distribution: single words may differ; Ctrl-D says why"),
+    ("same odds", "each word has the same odds, but rounding may choose another one; Ctrl-D says why"),
     ("corrected", "recovered: the model's word where a guess was wrong"),
     ("extra", "bonus: the model's own token, after right guesses"),
 )

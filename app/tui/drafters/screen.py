@@ -115,9 +115,11 @@ class TrainScreen(Dialog[tuple[str, int] | None]):
 class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     """Lists all drafters with their gain, or the reason why the model cannot use them."""
 
-    terms = (
+    terms: Sequence[tuple[str, str]] = (
         ("bench, chats, auto", "its speed-up is from the last benchmark, your chats, steps of auto"),
         ("chance, busy", "the figure may be chance; other programs disturbed it"),
+        ("used by auto", "auto took some guesses of it in your chats, too few for a speed-up of its own"),
+        ("off", "auto leaves it out"),
     )
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -139,6 +141,7 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
         facts = (loaded.title, f"{rate(plain)} tok/s without a drafter" if plain else "", loaded.device)
         heading = f"Drafters for {' · '.join(filter(None, facts))}"
         self.title_line.update(Content(one_line(heading)))
+        self.terms = (*self.terms, *((offer.name, offer.about) for offer in offers))
         self._loaded, self._chat = loaded, context
         self._trouble = f"Same odds, not same text: {loaded.promise_why}." if loaded.promise_why else ""
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slipstream.app.library.heads_files import HeadsFile
 
 IN_USE, NO_MARK = "● ", "  "
-FRESH, CANNOT = "No speed measured yet", "Not for this model"
+MEASURED, FRESH, CANNOT = "Speed against no drafter", "No speed measured yet", "Not for this model"
 TRAINED_ON: Final = {"answers": "this model's own answers", "corpus": "public texts"}
 _NARROWEST: Final = 10
 _WIDEST: Final = 24
@@ -60,8 +60,8 @@ class DraftersView(View[DrafterOffer | str]):
         tried.sort(key=lambda offer: -(self._gain_of(offer.name) or 1.0))
         fresh = [offer for offer in self._offers if (offer.usable or self.text_came(offer)) and offer not in tried]
         self._cannot = [offer for offer in self._offers if not (offer.usable or self.text_came(offer))]
-        self.rows = [*tried]
-        for title, offers in ((FRESH, fresh), (CANNOT, self._cannot)):
+        self.rows = []
+        for title, offers in ((MEASURED, tried), (FRESH, fresh), (CANNOT, self._cannot)):
             self.rows += [title, *([] if self._folded and title == CANNOT else offers)] if offers else []
 
     def unfold(self, name: str) -> bool:
@@ -99,8 +99,10 @@ class DraftersView(View[DrafterOffer | str]):
         if known.advice and (gain < GAIN or name in known.sure):
             return known.advice
         if gain >= GAIN:
-            return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster here."
-        return "Use auto: nothing that was measured gains on this model here."
+            where = "in your chats" if name in known.chats and name not in known.sure else "here"
+            return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster {where}."
+        use = PLAIN if judged(proven.get(AUTO, 1.0)) == "loss" else AUTO
+        return f"Use {use}: nothing that was measured gains on this model here."
 
     def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:
         if isinstance(row, str):
@@ -112,12 +114,15 @@ class DraftersView(View[DrafterOffer | str]):
         name = Content(f"{one_line(row.name):<{names}}").stylize("bold" if row.usable else "")
         words = one_line(row.about) if row.usable else self._why_not(row)
         words = f"off: {words}" if self.is_off(row.name) else words
-        gains = self.standing.gains if self.standing and gain is None else None
-        words = f"used by auto: {words}" if gains and row.name in gains.tried - gains.uncompared else words
+        gains = self.standing.gains if self.standing else None
+        used = gain is None and gains and row.name in gains.tried - gains.uncompared
+        words = f"used by auto: {words}" if used else words
         line = mark.append(name).append(Content("  "))
         if gain is not None:
-            bar = gain_bar(gain, most, room, STYLES[judged(gain)])
-            value = Content(f"{times(gain):>5} ").stylize(STYLES[judged(gain)])
+            chance = gains and row.name in gains.known.keys() - gains.proven
+            style = STYLES["even" if chance else judged(gain)]
+            bar = gain_bar(gain, most, room, style)
+            value = Content(f"{times(gain):>5} ").stylize(style)
             line = line.append(value).append(bar).append(Content(" " * (room + GAP - bar.cell_length)))
             if width >= _ROOMY:
                 most_wide = max([_SOURCE, *(len(self._source_of(offer.name)) for offer in self._offers)])
@@ -143,7 +148,7 @@ class DraftersView(View[DrafterOffer | str]):
         return lacked and known is not None and known.index_on and known.tokens > 0
 
     def _why_not(self, offer: DrafterOffer) -> str:
-        return "no text was indexed when the model was loaded" if self.text_came(offer) else one_line(offer.why_not)
+        return "text was indexed since the model was loaded" if self.text_came(offer) else one_line(offer.why_not)
 
     def is_off(self, name: str) -> bool:
         return bool(self.standing and name in self.standing.left_out)

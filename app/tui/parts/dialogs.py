@@ -34,7 +34,7 @@ class Sheet(Screen[T]):
     uppermost screen instead, or end the program if there is none.
     """
 
-    terms: ClassVar[Sequence[tuple[str, str]]] = ()  # words of this screen alone, explained by F1
+    terms: Sequence[tuple[str, str]] = ()  # words of this screen alone, explained by F1
 
     def dismiss(self, result: T | None = None) -> AwaitComplete:
         return super().dismiss(result) if self.app.screen_stack[-1:] == [self] else AwaitComplete()

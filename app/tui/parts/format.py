@@ -121,8 +121,8 @@ def guesses_in_words(speed: Speed, larger: str, drafter: str = "") -> tuple[str,
     if not speed.drafted:
         return "Nothing was guessed in this reply.", "Ctrl-D lists the drafters, and what each needs."
     words = (
-        f"{speed.accepted} of these {plural(speed.timed, 'token')} (words or parts of words) were guessed: "
-        f"{percent(speed.acceptance)} of guesses right, {speed.tokens_per_step:.1f} tokens per step instead of 1. "
+        f"{speed.drafted} tokens (words or parts of words) were guessed, {speed.accepted} of them right "
+        f"({percent(speed.acceptance)}): {speed.tokens_per_step:.1f} tokens per step instead of 1. "
         f"A step is one run of the model; {drafter} guesses for it."
     )
     gain, plain = speed.gain, speed.plain_tok_per_s or speed.unsteady_tok_per_s

@@ -432,12 +432,13 @@ def test_a_model_is_loaded_with_its_best_or_chosen_drafter(manager: ModelManager
 
 
 def replied(
-    store: ChatStore, fingerprint: str, drafter: str, tokens: int, speedup: float | None, busy: bool = False
-) -> None:
+    store: ChatStore, fingerprint: str, drafter: str, tokens: int, speedup: float | None, busy: bool = False,
+    noise: float = 0.0,
+) -> None:  # fmt: skip
     chat = store.open_or_create("sea")
     store.add_user(chat.id, "About the sea")
     reply = store.begin_reply(chat.id, model="Large", fingerprint=fingerprint, drafter=drafter, seed=1)
-    speed = Speed(10.0, tokens=tokens, plain_tok_per_s=speedup and 10.0 / speedup, busy=busy)
+    speed = Speed(10.0, tokens=tokens, plain_tok_per_s=speedup and 10.0 / speedup, busy=busy, noise=noise)
     figures = Figures(speed, by_drafter={"eagle3": {"drafted": 9}})
     store.finish_reply(reply.id, text="It is wet.", reason="stop", figures=figures)
 
@@ -471,20 +472,24 @@ def test_figures_of_a_busy_machine_are_told_apart(manager: ModelManager, paths: 
             replied(store, header.fingerprint, drafter, tokens, 2.0, busy)
     gains = gains_of(paths, header)
     assert gains.busy_chats == {"draft"} and not gains.busy_benchmark
-    assert gains.sources == {"draft": "chats, busy", "lookup": "chats"}
+    assert gains.sources == {"draft": "chats, busy", "lookup": "chats"} and gains.proven == gains.known
+    with closing(ChatStore(paths.chats)) as store:
+        replied(store, header.fingerprint, "medusa", 100, 0.9, noise=0.06)
+    assert "medusa" in gains_of(paths, header).known.keys() - gains_of(paths, header).proven
+    assert gains_of(paths, header).sources["medusa"] == "chats, chance"
     kept = result(paths.benches / "2026-03-04 05.06.07.json")
     found = json.loads(kept.read_text())
     found["drafters"] |= {"model": header.name, "noise": {"spread": 1.0, "busy": 0.5}}
     kept.write_text(json.dumps(found))
     gains = gains_of(paths, header)
     assert gains.busy_benchmark and gains.sources["recycle"] == "bench, busy" and gains.sources["lookup"] == "chats"
-    assert not gains.chance and gains.proven == gains.known
+    assert not gains.chance and gains.known.keys() - gains.proven == {"medusa"}
     for row in found["drafters"]["rows"]:
         row["speedup"] |= {"low": 0.5, "high": 2.0} if row["drafter"] == "recycle" else {}
     found["drafters"]["noise"]["busy"] = 0.0
     kept.write_text(json.dumps(found))
     gains = gains_of(paths, header)
-    assert gains.chance == {"recycle"} and gains.known.keys() - gains.proven == {"recycle"}
+    assert gains.chance == {"recycle"} and gains.known.keys() - gains.proven == {"recycle", "medusa"}
     assert gains.sources["lookup"] == "bench" and gains.advice == "Use lookup: it is 1.9x faster here, auto 1.7x."
 
 

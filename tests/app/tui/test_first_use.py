@@ -40,7 +40,8 @@ async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(op
         assert chat.replies()[0].coloured and "extra by it" in chat.shown()
         speed = chat.screen.status.speed
         words, verdict = chat.notices()[0].removeprefix("i ").split("\n")
-        assert words.startswith(f"{speed.accepted} of these 60 tokens (words or parts of words) were guessed: ")
+        right = f"were guessed, {speed.accepted} of them right ({100 * speed.accepted / speed.drafted:.0f} %): "
+        assert words.startswith(f"{speed.drafted} tokens (words or parts of words) {right}")
         assert (
             f" {speed.tokens_per_step:.1f} tokens per step instead of 1. A step is one run of the model; draft ("
             in words

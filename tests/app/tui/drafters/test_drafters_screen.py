@@ -83,7 +83,7 @@ def said(screen: DraftersScreen) -> str:
 
 def row_of(chat: Driver, name: str) -> str:
     lines = chat.shown().splitlines()  # the advice stands above the rows, and may begin with a name
-    return next(line for line in lines if line.strip(" ●✗").startswith(f"{name} ") and "faster here" not in line)
+    return next(line for line in lines if line.strip(" ●✗").startswith(f"{name} ") and " faster " not in line)
 
 
 async def opened(chat: Driver) -> DraftersScreen:
@@ -159,10 +159,10 @@ async def test_what_each_gained_here_is_shown_with_its_heads(open_chat: Open, mo
         await chat.say("x")
         screen = await go_to(chat, "draft")
         assert "1.7x" in row_of(chat, "draft")
-        assert "1.7x in your chats" in said(screen) and "draft was 1.7x faster here." in chat.shown()
+        assert "1.7x in your chats" in said(screen) and "draft was 1.7x faster in your chats." in chat.shown()
         assert "│" in row_of(chat, "draft") and "━  chats  " in row_of(chat, "draft")
         assert "━" in row_of(chat, "draft") and "1.7x" not in row_of(chat, "lookahead")
-        rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines()[2:] if "faster here" not in line]
+        rows = [line.strip(" ●").split(" ")[0] for line in chat.shown().splitlines()[2:] if " faster " not in line]
         names = [name for name in rows if name in ("draft", "none", "No", "lookahead", "space", "retrieval")]
         assert names[:4] == ["draft", "none", "No", "lookahead"]  # by gain, then the rest, whose last row is folded
         assert "▸ Not for this model: space, retrieval" in chat.shown()
@@ -221,8 +221,9 @@ def test_a_figure_within_the_noise_of_the_benchmark_is_no_advice() -> None:
         (1.0, {"lookup": 1.1}, {"lookup"}, "", "Use auto: nothing"),
         (1.0, {"lookup": 1.1}, set[str](), "", "lookup was 1.1x faster here."),
         (1.0, {"lookup": 1.1}, set[str](), "The benchmark's advice.", "The benchmark's advice."),
-        (1.2, {"lookup": 1.1}, {"lookup"}, "The benchmark's advice.", "Use auto: it was 1.2x faster here."),
-        (1.2, {"auto": 0.5}, {"auto"}, "The benchmark's advice.", "Use auto: it was 1.2x faster here."),
+        (0.9, {"lookup": 1.1}, {"lookup"}, "", "Use none: nothing"),
+        (1.2, {"lookup": 1.1}, {"lookup"}, "The benchmark's advice.", "Use auto: it was 1.2x faster in your chats."),
+        (1.2, {"auto": 0.5}, {"auto"}, "The benchmark's advice.", "Use auto: it was 1.2x faster in your chats."),
         (1.2, {"auto": 0.5}, set[str](), "The benchmark's advice.", "The benchmark's advice."),
     ):
         gains = DrafterGains({"auto": chats}, benchmark, {}, chance=frozenset(chance), advice=advice)
@@ -260,7 +261,7 @@ def test_text_that_was_indexed_since_the_load_is_told() -> None:
         at = view.find("retrieval")
         assert at is not None
         words = "\n".join(block.plain for block in view.details(view.rows[at]))
-        assert ("no text was indexed when the model was loaded" in words) == came != ("there is none" in words)
+        assert ("text was indexed since the model was loaded" in words) == came != ("there is none" in words)
         assert ("Enter loads the model again" in words) == came == view.text_came(offer)
 
 
