@@ -156,9 +156,8 @@ def test_drafters_on_files_of_prompts(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_the_second_turn_is_asked_after_the_models_own_reply(tmp_path: Path) -> None:
     file = tmp_path / "turns.jsonl"
     file.write_text(json.dumps({"turns": ["Tell me about the sea.", "Say it again."]}))
-    assert (
-        bench(options(tmp_path / "f.json", drafters="lookup", prompts=file, temp="0,0.5", seeds=2, tokens=9), TINY) == 0
-    )
+    asked = options(tmp_path / "f.json", drafters="lookup", prompts=file, temp="0,0.5", seeds=2, tokens=9)
+    assert bench(asked, TINY) == 0
     report = json.loads((tmp_path / "f.json").read_text())["drafters"]
     lookup = [row for row in report["rows"] if row["drafter"] == "lookup"]
     assert [row["temperature"] for row in lookup] == [0.0, 0.5]

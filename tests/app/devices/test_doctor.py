@@ -108,9 +108,8 @@ def test_a_gpu_that_is_in_use_needs_no_advice_but_graphs_or_a_driver() -> None:
 
 def test_apple_silicon_amd_and_intel_get_what_fits_them(tmp_path: Path) -> None:
     assert f"{PAGES}metal" in advised(look(None, "Darwin", "arm64"))
-    assert (
-        advised(look(None, "Darwin", "arm64"), replace(PLAIN, backends=("MTL", "CPU"), devices=(GPU_OF_MAC, CPU))) == ""
-    )
+    metal = replace(PLAIN, backends=("MTL", "CPU"), devices=(GPU_OF_MAC, CPU))
+    assert advised(look(None, "Darwin", "arm64"), metal) == ""
     assert "install Slipstream with one for ARM" in advised(look({"sysctl": "1\n"}, "Darwin", "x86_64"))
     assert advised(look({"sysctl": "0\n"}, "Darwin", "x86_64")) == ""
     amd, intel, virtual = (tmp_path / name for name in ("amd", "intel", "virtual"))

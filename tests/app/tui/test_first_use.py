@@ -42,10 +42,8 @@ async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(op
         words, verdict = chat.notices()[0].removeprefix("i ").split("\n")
         right = f"were guessed, {speed.accepted} of them right ({100 * speed.accepted / speed.drafted:.0f} %): "
         assert words.startswith(f"{speed.drafted} tokens (words or parts of words) {right}")
-        assert (
-            f" {speed.tokens_per_step:.1f} tokens per step instead of 1. A step is one run of the model; draft ("
-            in words
-        )
+        step = "tokens per step instead of 1. A step is one run of the model; draft ("
+        assert f" {speed.tokens_per_step:.1f} {step}" in words
         assert verdict.strip() == "That is 1.7x faster on this machine."
         await chat.say("And now?")
         assert chat.engine.asked[1].drafter == "auto" and not chat.replies()[1].coloured

@@ -135,9 +135,8 @@ def test_heads_for_another_model_are_refused(
     write_heads(tmp_path / "h.gguf", info, tensors)
     with pytest.raises(SlipstreamError, match=r"trained for 'Small', not for 'oth\\x1b\[31mer'") as caught:
         read_heads(tmp_path / "h.gguf", header)
-    assert (
-        caught.value.title.isprintable() and f"drafters train medusa -m {shown_path(header.path)}" in caught.value.hint
-    )
+    assert caught.value.title.isprintable()
+    assert f"drafters train medusa -m {shown_path(header.path)}" in caught.value.hint
     namesake = read_header(
         save(other.text("general.name", "Small").number("llama.context_length", 32), "namesake.gguf")
     )

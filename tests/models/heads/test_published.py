@@ -238,9 +238,8 @@ def test_pickles_need_a_reader_that_runs_no_code(target: Header, tmp_path: Path)
     path.write_bytes(b"cos\nsystem\n(S'touch ran'\ntR.")
     with pytest.raises(ModelFileError, match="can run any program") as caught:
         read_published(tmp_path, target)
-    assert (
-        "weights_only=True" in caught.value.hint and "medusa_lm_head.pt medusa_lm_head.safetensors" in caught.value.hint
-    )
+    assert "weights_only=True" in caught.value.hint
+    assert "medusa_lm_head.pt medusa_lm_head.safetensors" in caught.value.hint
     seen: list[Path] = []
 
     def load(path: Path) -> Tensors:

@@ -119,9 +119,7 @@ def test_memory_of_gpus_counts_once_and_adds_up(eight: Header) -> None:
     assert fit(eight, [gpu(8), cpu(16)]).verdict == "split"
     both = fit(eight, [gpu(8), gpu(8), cpu(16)])
     assert (both.verdict, both.gpu_layers) == ("gpu", -1)
-    assert (
-        both.need.compute > need(eight, DEFAULT_CONTEXT, gpu_layers=-1).compute
-    )  # each computes in a buffer of its own
+    assert both.need.compute > need(eight, DEFAULT_CONTEXT, gpu_layers=-1).compute  # each has a buffer of its own
 
 
 def two_gpus(first: float, second: float) -> list[Device]:
