@@ -91,9 +91,10 @@ def test_the_cache_is_packed_before_the_context_is_cut_and_that_before_layers_le
     free = ((roomy + tight) / 2 * 1.05 + (512 << 20)) / GB
     chosen = fit(four, [gpu(8, free), cpu(16)])
     assert (chosen.verdict, chosen.n_ctx, chosen.kv_type) == ("gpu", DEFAULT_CONTEXT, "q8_0")
-    free = (need(four, DEFAULT_CONTEXT // 2, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
+    shorter = max(DEFAULT_CONTEXT // 2, 4096)  # the shortest that is better than a split
+    free = (need(four, shorter, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
     chosen = fit(four, [gpu(8, free), cpu(16)])
-    assert (chosen.verdict, chosen.n_ctx) == ("gpu", DEFAULT_CONTEXT // 2)
+    assert (chosen.verdict, chosen.n_ctx) == ("gpu", shorter)
     free = (need(four, 512, "q8_0", -1).gpu * 1.06 + (512 << 20)) / GB
     chosen = fit(four, [gpu(8, free), cpu(16)])
     assert chosen.verdict == "split" and chosen.n_ctx == DEFAULT_CONTEXT
