@@ -15,6 +15,7 @@ from slipstream.app.bench.figures import QUIET, DrafterFigures, Noise
 from slipstream.app.bench.intervals import Interval
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import PLAIN
+from slipstream.app.speed import judged
 
 _LEAST_BAR: Final = 12
 _NAME: Final = 20  # maximum columns of a name; longer names of combinations are cut
@@ -120,15 +121,13 @@ def _axis(most: float, room: int) -> str:
 
 
 def verdict(row: DrafterFigures, noise: Noise = QUIET) -> Verdict:
-    """Whether the whole interval is a gain or a loss beyond the noise; a drafter that drafted nothing is "idle"."""
+    """Whether all of the interval and the value beyond the noise are a gain or a loss; without drafts it is "idle"."""
     ratio = row.gain
     if ratio is None:
         return "idle"
     if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
         return "even"
-    if 1 / noise.spread < ratio.value < noise.spread:
-        return "even"
-    return "gain" if ratio.low > 1 else "loss"
+    return "even" if 1 / noise.spread < ratio.value < noise.spread else judged(ratio.value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,10 @@ def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
     gains = [(row, gain.value) for row, gain, found in verdicts if gain and found == "gain"]
     auto = [(row, gain, found) for row, gain, found in verdicts if row.drafter == AUTO]
     whole = next((each for each in auto if each[0].kind == ALL_KINDS), auto[0] if len(auto) == 1 else None)
+    lost = ""
+    if whole and whole[1] and whole[1].value < LOSS:
+        sure = "is" if whole[2] == "loss" else "was, perhaps by chance,"
+        lost = f"auto {sure} {times(whole[1].value)} as fast"
     best = max(gains, key=lambda each: (each[1], each[0].kind == ALL_KINDS), default=None)
     if whole and whole[1] and whole[2] == "gain":
         own = times(whole[1].value)
@@ -33,14 +37,14 @@ def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
             return f"Use {best[0].drafter}: it is {times(best[1])} faster here, auto {own}."
         return f"Use auto: it is {own} faster here; {_faster(*best)}."
     if best:
-        return f"{_faster(*best)}{'; auto gains nothing over all texts' if whole else ''}."
+        over = f"; {lost or 'auto gains nothing'} over all texts" if whole else ""
+        return f"{_faster(*best)}{over}."
     if noise.was_busy or noise.spread >= DISAGREE:
         why = "the machine was busy" if noise.was_busy else "its speed changed from reply to reply"
         return f"Nothing gained while {why}: measure again when it is quiet."
-    if whole and whole[1] and whole[1].value < LOSS:
-        sure = "is" if whole[2] == "loss" else "was, perhaps by chance,"
-        return f"Use none: nothing gains on this model here, and auto {sure} {times(whole[1].value)} as fast."
-    return f"{'Use auto: nothing' if auto else 'Nothing that was measured'} gains on this model here."
+    if lost:
+        return f"Use none: nothing gains on this model here, and {lost}."
+    return f"{'Use auto or none: nothing' if auto else 'Nothing that was measured'} gains on this model here."
 
 
 def _faster(row: DrafterFigures, value: float) -> str:

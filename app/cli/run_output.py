@@ -154,7 +154,7 @@ def _drafting(speed: Speed, drafter: str) -> str:
     if speed.acceptance is None:
         return f"{drafter}: nothing was guessed"
     right = f"{speed.accepted:,} of {speed.drafted:,} guesses right ({speed.acceptance:.0%})"
-    gain = f", {compared(speed.speedup)}" if speed.speedup else ""
+    gain = f", {compared(speed.speedup, speed.noise)}" if speed.speedup else ""
     return f"{drafter}: {right}, {speed.tokens_per_step:.2f} tokens per step{gain}"
 
 

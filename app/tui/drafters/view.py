@@ -101,7 +101,7 @@ class DraftersView(View[DrafterOffer | str]):
         if gain >= GAIN:
             where = "in your chats" if name in known.chats and name not in known.sure else "here"
             return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster {where}."
-        use = PLAIN if judged(proven.get(AUTO, 1.0)) == "loss" else AUTO
+        use = PLAIN if judged(proven.get(AUTO, 1.0)) == "loss" else f"{AUTO} or {PLAIN}"
         return f"Use {use}: nothing that was measured gains on this model here."
 
     def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:

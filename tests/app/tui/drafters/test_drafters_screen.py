@@ -218,7 +218,7 @@ def test_a_figure_within_the_noise_of_the_benchmark_is_no_advice() -> None:
         [DrafterOffer(name, True, about="guesses") for name in ("none", "auto", "lookup")], "auto", 50.0
     )
     for chats, benchmark, chance, advice, words in (
-        (1.0, {"lookup": 1.1}, {"lookup"}, "", "Use auto: nothing"),
+        (1.0, {"lookup": 1.1}, {"lookup"}, "", "Use auto or none: nothing"),
         (1.0, {"lookup": 1.1}, set[str](), "", "lookup was 1.1x faster here."),
         (1.0, {"lookup": 1.1}, set[str](), "The benchmark's advice.", "The benchmark's advice."),
         (0.9, {"lookup": 1.1}, {"lookup"}, "", "Use none: nothing"),
