@@ -48,7 +48,7 @@ class RaceLane:
     ) -> None:
         self._text: list[str] = []
         self.tokens: list[Token] = []
-        self.seconds = 0.0
+        self.seconds, self._squares, self._count = 0.0, 0.0, 0
         self._reply: Reply = session.begin(request, lambda _: None, lambda: cancelled() or self.seconds >= most_seconds)
         self._steps = self._reply.steps()
         self.over = False
@@ -63,11 +63,14 @@ class RaceLane:
         self._text += (piece.text for piece in step.pieces)
         self.tokens += step.tokens
         self.seconds += step.ms / 1e3
+        self._squares += (step.ms / 1e3) ** 2
+        self._count += 1
         self.speed = step.speed
 
     @property
     def racer(self) -> Racer:
-        return Racer("".join(self._text), len(self.tokens), self.seconds, self.over)
+        noise = max(0.0, self._squares / self.seconds**2 - 1 / self._count) ** 0.5 if self.seconds else 0.0
+        return Racer("".join(self._text), len(self.tokens), self.seconds, self.over, noise)
 
 
 def run_race(request: str) -> int:
@@ -108,15 +111,9 @@ def race(
             while not lane.over:
                 lane.step()
         plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
+        prompt, earlier = messages[-1].content, len(messages) - 1
         start = RaceStart(
-            model=loaded.title,
-            drafter=drafter,
-            prompt=messages[-1].content,
-            seed=sampling.seed,
-            limit=tokens,
-            plain_ms=plain_ms,
-            promise=loaded.promise,
-            earlier=len(messages) - 1,
+            loaded.title, drafter, prompt, sampling.seed, tokens, plain_ms, promise=loaded.promise, earlier=earlier
         )
         yield start
         yield from _run(RaceLane(session, request, stop), RaceLane(other, plain, stop), 1 / FRAMES / start.slower, stop)
@@ -140,11 +137,4 @@ def _run(ours: RaceLane, plain: RaceLane, every: float, stop: Callable[[], bool]
         differs = len(both)
     speed, busy = ours.speed, ours.speed.busy or plain.speed.busy
     frame = RaceFrame(ours.racer, plain.racer)
-    yield RaceResult(
-        frame=frame,
-        stopped=stopped,
-        differs_at=differs,
-        acceptance=speed.acceptance,
-        tokens_per_step=speed.tokens_per_step,
-        busy=busy,
-    )
+    yield RaceResult(frame, stopped, differs, speed.acceptance, speed.tokens_per_step, busy)

@@ -1,6 +1,7 @@
 """The events of a race: its start, the progress of both racers, and its result; as values and as JSON."""
 
 from dataclasses import asdict, dataclass
+from math import hypot
 from typing import Any, Final
 
 from slipstream.app.engine.process.frames import built
@@ -29,6 +30,7 @@ class Racer:
     tokens: int = 0
     seconds: float = 0.0  # time of its own steps
     over: bool = False  # whether its reply has ended
+    noise: float = 0.0  # relative standard error of ``seconds``, as its steps differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,10 @@ class RaceFrame:
         ours, plain = self.ours, self.plain
         enough = speedup(plain.tokens, plain.seconds, 1.0) is not None
         return speedup(ours.tokens, ours.seconds, plain.seconds / plain.tokens) if enough else None
+
+    @property
+    def noise(self) -> float:
+        return hypot(self.ours.noise, self.plain.noise)
 
     @property
     def seconds(self) -> float:

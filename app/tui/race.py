@@ -16,7 +16,7 @@ from slipstream.app.bench.race_events import FRAMES, RaceEvent, RaceFrame, Racer
 from slipstream.app.library.format import rate, rates
 from slipstream.app.platform.safe_text import clean, one_line, plural, sentence, shortened
 from slipstream.app.protocol.requests import AUTO
-from slipstream.app.speed import GAIN, LOSS, compared, times
+from slipstream.app.speed import GAIN, LOSS, compared, judged, times
 from slipstream.app.tui.keys import KeyBar
 from slipstream.app.tui.parts.format import FEW_GAINED, SHORT_MS, no_gain
 
@@ -28,7 +28,6 @@ OURS, GOOD, BAD = "$success", "bold $success", "bold $warning"
 Line = tuple[str, str]  # text and style
 _NOTE: Final = 15
 _TALL: Final = 18  # minimum height for blank lines between the parts
-_CHANCE: Final = 0.05  # a difference of fewer seconds may be chance
 _COPYING: Final = ("lookup", "retrieval")  # drafters that guess only what stands in a text
 
 
@@ -138,22 +137,25 @@ def picture(
     """Draws a race in a constant number of lines: bars of the tokens so far, at the end of each reply's seconds."""
     gap: list[Line] = [("", FAINT)] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
-    heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", BOLD), (_title(start, width), FAINT), *gap]
+    heading: list[Line] = [
+        (f"RACE · same prompt, same seed{slower}", BOLD),
+        (_title(start, width), FAINT),
+        *gap,
+    ]
     end = _end(start, finish, larger, width)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
-    ratio = None if finish and finish.acceptance is None else _ratio(frame)
-    note = compared(ratio) if ratio else "" if finish else "measuring"
-    ours = BAD if ratio and ratio < LOSS else OURS
-    with_drafter = f"with drafter ({one_line(start.drafter)})"
+    ratio = None if finish and finish.acceptance is None else frame.speedup
+    note = compared(ratio, frame.noise) if ratio else "" if finish else "measuring"
+    ours = {"loss": BAD, "even": TEXT}.get(judged(ratio, frame.noise), OURS) if ratio else OURS
+    label = f"with guesses by {one_line(start.drafter)}"
     slowest = frame.seconds if finish and not finish.stopped else None
     bars = "(bars: seconds)" if slowest else "(bars: tokens)"
+    plain = _share(frame.plain, start, slowest)
     lines = [
         *heading,
-        *_lane(
-            with_drafter, frame.ours, (width, room - room // 2), _share(frame.ours, start, slowest), ours, note=note
-        ),
+        *_lane(label, frame.ours, (width, room - room // 2), _share(frame.ours, start, slowest), ours, note=note),
         *gap,
-        *_lane("without", frame.plain, (width, room // 2), _share(frame.plain, start, slowest), FAINT, note=bars),
+        *_lane("without guesses", frame.plain, (width, room // 2), plain, FAINT, note=bars),
         *gap,
         *end,
     ]
@@ -196,14 +198,18 @@ def _end(start: RaceStart, finish: RaceResult | None, larger: str, width: int) -
     if finish.differs_at is None:
         same: Line = ("Text identical ✓", GOOD)
     else:
-        words = f"The texts differ from token {finish.differs_at + 1} on: same odds, single words may differ."
-        same = (words, FAINT)
-    right = "" if finish.acceptance is None else f"{100 * finish.acceptance:.0f} % right"
+        why = (
+            "against the promise."
+            if start.promise == "same text"
+            else "rounding turned a near tie. Both are the model's."
+        )
+        same = (f"The texts part at token {finish.differs_at + 1}: {why}", FAINT)
+    right = "" if finish.acceptance is None else f"{100 * finish.acceptance:.0f} % of guesses right"
     figures = [
         right,
         f"{finish.tokens_per_step:.1f} tokens per step" if right else "",
         f"cut at {start.limit} tokens" if finish.frame.plain.tokens >= start.limit else "",
-        "machine was busy" if finish.busy else "",
+        "busy machine" if finish.busy else "",
     ]
     verdict = _verdict(start, finish)
     why = "" if verdict[1] in (GOOD, FAINT) else _why(start, finish, larger)
@@ -213,27 +219,22 @@ def _end(start: RaceStart, finish: RaceResult | None, larger: str, width: int) -
 
 
 def _verdict(start: RaceStart, finish: RaceResult) -> Line:
-    frame, ratio, name = finish.frame, _ratio(finish.frame), one_line(start.drafter)
+    frame, ratio, name = finish.frame, finish.frame.speedup, one_line(start.drafter)
     if finish.stopped:
         return "Stopped before the end.", FAINT
     if finish.acceptance is None:
         return f"{name} guessed nothing here: a difference is chance.", BOLD
     if ratio is None:
-        figures = f"{_compared_figures(frame)}: " if frame.speedup else "Both replies are "
-        return f"{figures}too short for a ratio.", FAINT
-    if ratio >= GAIN:
+        return "Too short for a ratio.", FAINT
+    found = judged(ratio, frame.noise)
+    if found == "gain":
         return f"{name} is {times(ratio)} faster here: {_compared_figures(frame)}.", GOOD
-    if ratio >= LOSS:
-        return f"{name} gains nothing here: {_compared_figures(frame)}.", BOLD
+    if found == "even":
+        chance = "" if LOSS <= ratio < GAIN else " may be chance"
+        return f"Same speed with {name} here: {_compared_figures(frame)}{chance}.", BOLD
     lost = frame.ours.seconds - frame.plain.seconds
     loses = f"loses {lost:.1f} s" if frame.ours.tokens == frame.plain.tokens else "loses"
     return f"{name} {loses} here: {_compared_figures(frame)}.", BAD
-
-
-def _ratio(frame: RaceFrame) -> float | None:
-    """The speed-up; None where it is not known, or the replies are too short for one that is not 1."""
-    ratio, apart = frame.speedup, abs(frame.ours.seconds - frame.plain.seconds)
-    return None if ratio and not LOSS <= ratio < GAIN and apart < _CHANCE else ratio
 
 
 def _why(start: RaceStart, finish: RaceResult, larger: str) -> str:

@@ -41,7 +41,7 @@ REPLY: Final = (
 )
 LANES: Final = (Racer("The keeper climbed the stairs.", 60, 0.2, True), Racer("The keeper climbed.", 60, 0.4, True))
 RACE: Final = (
-    RaceStart("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same text"),
+    RaceStart("mini", "draft", "Tell me a story.", 1, 60, 200.0, "same distribution"),
     RaceResult(RaceFrame(*LANES), False, 4, 0.7, 2.4, busy=True),
 )
 Bring = Callable[[Driver], Awaitable[None]]
