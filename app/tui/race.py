@@ -22,7 +22,7 @@ from slipstream.app.tui.parts.format import FEW_GAINED, SHORT_MS, no_gain
 
 WIDEST: Final = 120
 SHORT: Final = 2.0  # seconds after which a message shows the elapsed time
-_LOADING: Final = "Loading the model for the race …"
+_LOADING: Final = "Loading the model for the race, then warming up …"
 BOLD, FAINT, TEXT = "bold", "$foreground 60%", ""  # the styles of lines
 OURS, GOOD, BAD = "$success", "bold $success", "bold $warning"
 Line = tuple[str, str]  # text and style
@@ -242,7 +242,7 @@ def _why(start: RaceStart, finish: RaceResult, larger: str) -> str:
     if plain_ms >= SHORT_MS and finish.tokens_per_step < FEW_GAINED:
         if start.drafter in _COPYING:
             return "There is little to copy: try a prompt that asks to repeat or change a text."
-        if start.drafter == AUTO:
+        if start.drafter == AUTO and judged(finish.frame.speedup or 1, finish.frame.noise) != "loss":
             return "auto guesses only where that should pay, and here that was seldom."
     return sentence(no_gain(finish.tokens_per_step, plain_ms, finish.frame.speedup or 1, larger))
 

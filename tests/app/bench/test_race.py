@@ -22,7 +22,7 @@ from slipstream.app.library.resolve_model import choose
 from slipstream.app.platform.paths import Paths
 from slipstream.app.protocol.events import Loaded
 from slipstream.app.protocol.requests import Generate, Message, Sampling
-from slipstream.app.tui.race import BAD, BOLD, TEXT, picture
+from slipstream.app.tui.race import BAD, BOLD, TEXT, RacePicture, picture
 from slipstream.models.errors import SlipstreamError
 from slipstream.models.types import Evaluation
 
@@ -160,6 +160,7 @@ def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
         picture(START, FRAME, None, width, height),
         picture(START, done.frame, done, width, height),
     ]
+    assert "race, then warming up …" in RacePicture("").render().plain
     assert len({len(lines) for lines in pictures}) == 1 and len(pictures[0]) <= height
     assert all(len(text) <= width for lines in pictures for text, _ in lines)
 
@@ -172,6 +173,7 @@ def test_a_picture_has_always_as_many_lines(size: tuple[int, int]) -> None:
         ("medusa", 3.0, 1.2, ["Same speed with medusa here: 3.00 s", "Right guesses gave only 1.2 tokens per step"]),
         ("draft", 3.3, 2.1, ["draft loses 0.3 s here", "A step with guesses takes 2.3 times as long. Larger models"]),
         ("auto", 0.3, 2.1, ["Same speed with auto", "A token takes only 5 ms without", "F6 fetches Owl 1B."]),
+        ("auto", 3.3, 1.0, ["auto loses 0.3 s here", "Right guesses gave only 1.0 tokens per step"]),
         ("auto", 3.0, 1.0, ["Same speed with auto here", "auto guesses only where that should pay"]),
     ],
 )
