@@ -98,7 +98,8 @@ class BenchMeter:
             rows += [row for row in rows_of(self._cells, self._kinds, [temperature], names) if row.kind == ALL_KINDS]
         drafter, now = self._now
         drafters, share, left = tuple(self.drafters), self.estimate.share, self.estimate.left()
-        self._on_update(BenchUpdate(self._model, drafters, drafter, now, share, left, tuple(rows), self.noise))
+        told = BenchUpdate(self._model, drafters, drafter, now, share, left=left, rows=tuple(rows), noise=self.noise)
+        self._on_update(told)
 
 
 def compare_drafters(

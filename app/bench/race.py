@@ -111,9 +111,9 @@ def race(
             while not lane.over:
                 lane.step()
         plain_ms = 1e3 * lanes[1].seconds / max(1, len(lanes[1].tokens))
-        prompt, earlier = messages[-1].content, len(messages) - 1
+        prompt, earlier, seed = messages[-1].content, len(messages) - 1, sampling.seed
         start = RaceStart(
-            loaded.title, drafter, prompt, sampling.seed, tokens, plain_ms, promise=loaded.promise, earlier=earlier
+            loaded.title, drafter, prompt, seed, tokens, plain_ms=plain_ms, promise=loaded.promise, earlier=earlier
         )
         yield start
         yield from _run(RaceLane(session, request, stop), RaceLane(other, plain, stop), 1 / FRAMES / start.slower, stop)
@@ -137,4 +137,4 @@ def _run(ours: RaceLane, plain: RaceLane, every: float, stop: Callable[[], bool]
         differs = len(both)
     speed, busy = ours.speed, ours.speed.busy or plain.speed.busy
     frame = RaceFrame(ours.racer, plain.racer)
-    yield RaceResult(frame, stopped, differs, speed.acceptance, speed.tokens_per_step, busy)
+    yield RaceResult(frame, stopped, differs, speed.acceptance, speed.tokens_per_step, busy=busy)
