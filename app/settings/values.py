@@ -290,7 +290,8 @@ class ScreenSettings:
     """Screen."""
 
     theme: str = setting("slipstream-dark", "colours of the screen", here=True)
-    colours: bool = setting(False, "show the source of each word from the start, as F3 does")
+    colours: bool = setting(False, "show the source of each word; F3 switches it")
+    guesses: bool = setting(False, "show each step's guesses beside the chat; F4 switches it")
     formulas: bool = setting(True, "show formulas such as $x^2$ in Unicode; copies keep what was written")
     sidebar: str = setting(
         "fit", "list of chats", choices=("fit", "open", "closed"), named=("fit", "where the screen is wide")

@@ -246,7 +246,7 @@ def live(home: Path, size: tuple[int, int], busy: bool, model: str) -> Life:
         for question in (*QUESTIONS, COPY):
             life.ask(question)
         asides(life)
-        for key in (F4, CTRL_O, F9):
+        for key in (F4, F4, CTRL_O, F9):
             life.press(key, 2.0)
             life.press(ESCAPE, 1.0)
         drafters(life, {})

@@ -204,9 +204,6 @@ class ChatPage:
         self.transcript.colour(on)
         self.status.explain(on)
 
-    def switch_colours(self) -> None:
-        on = not self.transcript.coloured
-        self.show_colours(on)
         if on and self.transcript.last_reply and not self.transcript.shows_colours:
             self.hint("Replies of earlier sessions have no colours; the next one will.")
 

@@ -2,7 +2,7 @@
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, ClassVar, Final
 
@@ -17,7 +17,7 @@ from slipstream.app.chats.store import ChatStore
 from slipstream.app.protocol.events import Stepped
 from slipstream.app.protocol.requests import NO_MMPROJ, Load
 from slipstream.app.settings.presets import led_by
-from slipstream.app.settings.values import Settings
+from slipstream.app.settings.values import Settings, Value
 from slipstream.app.tui import engine_service
 from slipstream.app.tui.chat.background import Benchmark, DrafterWork, Races
 from slipstream.app.tui.chat.chat_switcher import ChatSwitcher
@@ -79,6 +79,8 @@ class ChatScreen(Screen[None]):
             "model": self.picker.named_models,
         }
         self.notes: list[str] = []  # remarks to show at the start
+        # stores settings by name, None for the default, and applies them; the settings set this function
+        self.keep: Callable[[Mapping[str, Value | None]], None] = lambda _values: None
         self._interrupted = 0.0  # time of the last Ctrl-C
         self._commands: dict[str, Callable[..., Any]] = {
             "new": lambda: self.reply.after(self.chats.begin),
@@ -113,8 +115,8 @@ class ChatScreen(Screen[None]):
             "guess": self.reply.show_guesses,
             "race": self.races.open,
             "bench": self.benchmark.open,
-            "colours": self.page.switch_colours,
-            "trees": self._switch_drafts,
+            "colours": lambda: self.keep({"screen.colours": not self.transcript.coloured or None}),
+            "trees": lambda: self.keep({"screen.guesses": not self.drafts.display or None}),
             "page": self.transcript.page,
             "top": self.transcript.to_top,
             "bottom": self.page.show_newest,
@@ -208,6 +210,8 @@ class ChatScreen(Screen[None]):
             self.sidebar.begin(now.screen.sidebar)
         if now.screen.colours != (before.screen.colours if before else False):
             self.page.show_colours(now.screen.colours)
+        if now.screen.guesses != (before.screen.guesses if before else False):
+            self._show_drafts(now.screen.guesses)
         self.page.transcript.show_formulas(now.screen.formulas)
 
     def _show_work(self) -> None:
@@ -389,8 +393,7 @@ class ChatScreen(Screen[None]):
         if not text or not self.reply.refuses():
             await self.model.take_context(text)
 
-    def _switch_drafts(self) -> None:
-        shown = not self.drafts.display
+    def _show_drafts(self, shown: bool) -> None:
         if not shown and self.drafts.has_focus_within:
             self.prompt.focus()
         self.drafts.display = shown

@@ -83,7 +83,7 @@ class Settled:
     def __init__(self, app: App[int], file: SettingsFile, chat: ChatScreen, models: ModelsAccess) -> None:
         self.file = file
         self._app, self._chat, self._models = app, chat, models
-        chat.model.keep_context = self._keep_context
+        chat.keep, chat.model.keep_context = self.restore, self._keep_context
         chat.model.remember = lambda model: remember_file(Paths.default(), file, model)
         for theme in (DARK, LIGHT, CONTRAST):
             app.register_theme(theme)

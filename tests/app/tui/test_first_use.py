@@ -49,8 +49,11 @@ async def test_the_first_example_shows_guesses_once_and_says_what_they_gained(op
         assert chat.engine.asked[1].drafter == "auto" and not chat.replies()[1].coloured
         assert [each.max_tokens for each in chat.engine.asked] == [300, 0]  # a reply that repeats itself ends
         assert "extra by it" not in chat.shown() and len(chat.notices()) == 1
-    async with open_chat(drafter="auto") as chat:
-        assert "See it guess" not in chat.shown() and "Tell me about the sea." in chat.shown()
+    for on in (False, True, False):  # its colours are not remembered, those of F3 are
+        async with open_chat(drafter="auto") as chat:
+            assert "See it guess" not in chat.shown() and "Tell me about the sea." in chat.shown()
+            assert chat.screen.transcript.coloured == chat.screen.drafts.display == chat.engine.watched == on
+            await chat.press("f3", "f4")
 
 
 @pytest.mark.parametrize(

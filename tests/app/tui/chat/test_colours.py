@@ -63,7 +63,6 @@ async def test_colours_come_back_with_the_chat(open_chat: Open, store: ChatStore
         assert len({style for _, style in live}) == 3  # guessed, corrected, and free
     (kept,) = store.list_chats()
     async with open_chat(chat=kept.id) as chat:
-        await chat.press("f3")
         await chat.until(lambda: last(chat) == live)
 
 
