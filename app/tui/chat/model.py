@@ -208,7 +208,7 @@ class ActiveModel:
         if name != self.drafter:
             self._page.conversation.drafter = name
             self._page.status.switch()
-            self._page.hint(f"Next reply: {name}")
+            self._page.hint(f"Next reply: {name}; F9 keeps one for each start")
 
     def use_drafter(self, name: str) -> None:
         """Sets the drafter of the next reply; raises ``UsageError`` if none has the name, or it does not fit."""

@@ -116,6 +116,7 @@ class DraftersScreen(BrowsingScreen[DrafterChoice | None]):
     """Lists all drafters with their gain, or the reason why the model cannot use them."""
 
     terms: Sequence[tuple[str, str]] = (
+        ("1.3x ━━━│", "its speed divided by that without a drafter, which │ marks"),
         ("bench, chats, auto", "its speed-up is from the last benchmark, your chats, steps of auto"),
         ("chance, busy", "the figure may be chance; other programs disturbed it"),
         ("used by auto", "auto took some guesses of it in your chats, too few for a speed-up of its own"),

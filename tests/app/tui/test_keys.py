@@ -18,7 +18,7 @@ async def test_the_drafter_changes_with_the_next_reply(open_chat: Open) -> None:
     async with open_chat(Script(TEXT, hold=10)) as chat:
         await chat.begin("x", 10)
         await chat.press("f2")
-        await chat.until(lambda: chat.toasts() == ["Next reply: lookup"])
+        await chat.until(lambda: chat.toasts() == ["Next reply: lookup; F9 keeps one for each start"])
         assert "next reply: lookup" in chat.shown()
         chat.engine.go()
         await chat.until(chat.idle)

@@ -170,7 +170,7 @@ async def test_arguments_are_completed(open_chat: Open) -> None:
             assert chat.screen.prompt.text.startswith(f"{typed}{name}")
         chat.screen.prompt.put("")
         await chat.press(*"/drafter lo", "enter")
-        await chat.until(lambda: "Next reply: lookup" in chat.toasts())
+        await chat.until(lambda: "Next reply: lookup; F9 keeps one for each start" in chat.toasts())
         assert not chat.screen.prompt.text and not chat.engine.asked
 
 
