@@ -28,17 +28,18 @@ def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
     if whole and whole[1] and whole[1].value < LOSS:
         sure = "is" if whole[2] == "loss" else "was, perhaps by chance,"
         lost = f"auto {sure} {times(whole[1].value)} as fast"
+    end = "; measure again when the machine is quiet." if noise.was_busy else "."
     best = max(gains, key=lambda each: (each[1], each[0].kind == ALL_KINDS), default=None)
     if whole and whole[1] and whole[2] == "gain":
         own = times(whole[1].value)
         if best is None or best[1] < GAIN * whole[1].value:
-            return f"Use auto: it is {own} faster here."
+            return f"Use auto: it is {own} faster here{end}"
         if best[0].kind == ALL_KINDS:
-            return f"Use {best[0].drafter}: it is {times(best[1])} faster here, auto {own}."
-        return f"Use auto: it is {own} faster here; {_faster(*best)}."
+            return f"Use {best[0].drafter}: it is {times(best[1])} faster here, auto {own}{end}"
+        return f"Use auto: it is {own} faster here; {_faster(*best)}{end}"
     if best:
         over = f"; {lost or 'auto gains nothing'} over all texts" if whole else ""
-        return f"{_faster(*best)}{over}."
+        return f"{_faster(*best)}{over}{end}"
     if noise.was_busy or noise.spread >= DISAGREE:
         why = "the machine was busy" if noise.was_busy else "its speed changed from reply to reply"
         return f"Nothing gained while {why}: measure again when it is quiet."

@@ -230,7 +230,7 @@ def _verdict(start: RaceStart, finish: RaceResult) -> Line:
     if found == "gain":
         return f"{name} is {times(ratio)} faster here: {_compared_figures(frame)}.", GOOD
     if found == "even":
-        chance = "" if LOSS <= ratio < GAIN else " may be chance"
+        chance = "" if LOSS <= ratio < GAIN else ", which may be chance"
         return f"Same speed with {name} here: {_compared_figures(frame)}{chance}.", BOLD
     lost = frame.ours.seconds - frame.plain.seconds
     loses = f"loses {lost:.1f} s" if frame.ours.tokens == frame.plain.tokens else "loses"

@@ -223,8 +223,8 @@ EVEN, GAIN, LOSS = (0.97, 1.03, 0.99, 1.01, 1.0), (1.3, 1.31, 1.3, 1.29, 1.3), (
 )
 def test_the_figures_end_in_one_sentence(ratios: dict[str, Sequence[tuple[float, ...]]], words: str) -> None:
     assert advice(rows_at(**ratios), Noise()) == words
-    if "faster" not in words:
-        assert all("measure again" in advice(rows_at(**ratios), each) for each in (Noise(busy=1.0), Noise(spread=1.2)))
+    assert "measure again" in advice(rows_at(**ratios), Noise(busy=1.0))
+    assert "faster" in words or "measure again" in advice(rows_at(**ratios), Noise(spread=1.2))
 
 
 def test_temperatures_are_compared_apart_and_one_prompt_is_too_little() -> None:

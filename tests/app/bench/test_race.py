@@ -214,7 +214,7 @@ def test_at_the_end_the_bars_are_the_seconds_and_a_lost_race_is_not_drawn_as_won
     unsure = RaceFrame(Racer("The", 60, 2.2, True, 0.04), Racer("The", 60, 2.0, True, 0.04))
     lines = picture(START, unsure, RaceResult(unsure, False, None, 0.2, 1.1), 80, 22)
     assert [kind for text, kind in lines if text.endswith("same speed")] == [TEXT]
-    assert ("Same speed with auto here: 2.20 s instead of 2.00 s may be chance.", BOLD) in lines
+    assert ("Same speed with auto here: 2.20 s instead of 2.00 s, which may be chance.", BOLD) in lines
 
 
 def test_seconds_are_compared_only_where_both_wrote_as_many_tokens() -> None:
