@@ -15,7 +15,7 @@ from slipstream.app.bench.figures import QUIET, DrafterFigures, Noise
 from slipstream.app.bench.intervals import Interval
 from slipstream.app.platform.safe_text import one_line
 from slipstream.app.protocol.requests import PLAIN
-from slipstream.app.speed import judged
+from slipstream.app.speed import GAIN, judged
 
 _LEAST_BAR: Final = 12
 _NAME: Final = 20  # maximum columns of a name; longer names of combinations are cut
@@ -127,7 +127,9 @@ def verdict(row: DrafterFigures, noise: Noise = QUIET) -> Verdict:
         return "idle"
     if ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high:
         return "even"
-    return "even" if 1 / noise.spread < ratio.value < noise.spread else judged(ratio.value)
+    if 1 / noise.spread < ratio.value < noise.spread or row.tokens_per_step < GAIN < ratio.value:
+        return "even"  # so few right guesses cannot make it faster
+    return judged(ratio.value)
 
 
 @dataclass(frozen=True, slots=True)

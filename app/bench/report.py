@@ -41,8 +41,8 @@ def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
         over = f"; {lost or 'auto gains nothing'} over all texts" if whole else ""
         return f"{_faster(*best)}{over}{end}"
     if noise.was_busy or noise.spread >= DISAGREE:
-        why = "the machine was busy" if noise.was_busy else "its speed changed from reply to reply"
-        return f"Nothing gained while {why}: measure again when it is quiet."
+        why = "busy" if noise.was_busy else "unsteady"
+        return f"Nothing gained, but the machine was {why}: measure again when it is quiet."
     if lost:
         return f"Use none: nothing gains on this model here, and {lost}."
     return f"{'Use auto or none: nothing' if auto else 'Nothing that was measured'} gains on this model here."

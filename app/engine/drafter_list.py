@@ -18,7 +18,7 @@ from slipstream.drafters.prompt_lookup import PromptLookup
 from slipstream.drafters.resources import Resources
 from slipstream.models.llama.target import Target
 
-_ABOUT = "picks the fastest drafter at each step"
+_ABOUT = "picks the fastest drafter, or none, at each step"
 
 
 def check_drafter(name: str) -> None:

@@ -190,7 +190,7 @@ def remarks(report: DrafterReport) -> Content:
     promise = {"same text": "identical", "same distribution": "same odds; rounding may choose another word"}
     output = promise.get(report.promise, one_line(report.promise))
     return below(
-        Content("A speed-up is against the replies without a drafter right before and after: 0.8x of it is slower."),
+        Content("A speed-up is against the replies without a drafter right before and after; below 1x is slower."),
         Content(f"Same text as without a drafter: {report.equal_texts} of {report.texts} (output: {output})."),
         Content(f"Prompts: {prompts}; at most {report.reply} tokens a reply."),
         *(Content(f"Left out: {one_line(name)}, {one_line(why)}.") for name, why in report.unusable.items()),

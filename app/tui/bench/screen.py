@@ -42,6 +42,7 @@ class BenchContext:
 class BenchScreen(BrowsingScreen[None]):
     """Lists stored results, and starts benchmarks."""
 
+    terms = (("rough", "the machine was busy or unsteady, or there were few prompts"),)
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "new", "New"),
         Binding("enter", "open", "Open"),

@@ -102,7 +102,8 @@ class DraftersView(View[DrafterOffer | str]):
             where = "in your chats" if name in known.chats and name not in known.sure else "here"
             return f"{'Use auto: it' if name == AUTO else one_line(name)} was {times(gain)} faster {where}."
         use = PLAIN if judged(proven.get(AUTO, 1.0)) == "loss" else f"{AUTO} or {PLAIN}"
-        return f"Use {use}: nothing that was measured gains on this model here."
+        nothing = f"Use {use}: nothing" if AUTO in known.known else "Nothing"
+        return f"{nothing} that was measured gains on this model here."
 
     def _line(self, row: DrafterOffer | str, names: int, room: int, most: float, width: int) -> Content:
         if isinstance(row, str):
@@ -113,6 +114,7 @@ class DraftersView(View[DrafterOffer | str]):
         mark = Content(IN_USE if current else NO_MARK).stylize("$primary" if current else "")
         name = Content(f"{one_line(row.name):<{names}}").stylize("bold" if row.usable else "")
         words = one_line(row.about) if row.usable else self._why_not(row)
+        words = f"Enter loads it: {one_line(row.about)}" if self.text_came(row) else words
         words = f"off: {words}" if self.is_off(row.name) else words
         gains = self.standing.gains if self.standing else None
         used = gain is None and gains and row.name in gains.tried - gains.uncompared
@@ -210,7 +212,7 @@ def costs_words(costs: Mapping[int, float]) -> str:
     if known:
         (rows, cost), *more = known
         others = "".join(f", {rows} as writing {cost:.1f}" for rows, cost in more)
-        return f"Checking {rows} tokens at once costs as much as writing {cost:.1f}{others}."
+        return f"Checking {rows} tokens at once costs as much as writing {cost:.1f}{others}; drafting comes on top."
     return "What checking several tokens costs was not measured on a quiet machine yet." if costs else ""
 
 

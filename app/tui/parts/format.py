@@ -8,7 +8,7 @@ from slipstream.app.chats.records import Figures
 from slipstream.app.library.format import rates
 from slipstream.app.platform.safe_text import one_line, plural
 from slipstream.app.protocol.requests import PLAIN
-from slipstream.app.speed import LEAST_TOKENS, Speed, compared, judged
+from slipstream.app.speed import GAIN, LEAST_TOKENS, Speed, compared, judged
 
 STYLES: Final = {"gain": "$success", "loss": "$error", "even": "$foreground 70%", "idle": "$foreground 45%"}
 """The styles of verdicts on a speed-up."""
@@ -107,9 +107,11 @@ def no_gain(per_step: float, plain_ms: float, gain: float, larger: str) -> str:
     """Why guessing gained nothing, and what to try: ``larger``, or another drafter."""
     if plain_ms >= SHORT_MS and per_step < FEW_GAINED:
         return f"right guesses gave only {per_step:.1f} tokens per step. Ctrl-D lists other drafters."
-    why = f"a step with guesses takes {per_step / gain:.1f} times as long"
+    longer = per_step / gain
+    why = f"a step with guesses takes {longer:.1f} times as long"
     if plain_ms < SHORT_MS:
-        why = f"a token takes only {plain_ms:.{0 if plain_ms >= 0.95 else 1}f} ms without guesses"
+        slower = f", and a step with them {longer:.1f} times as long" if per_step >= GAIN and longer >= 1.1 else ""
+        why = f"a token takes only {plain_ms:.{0 if plain_ms >= 0.95 else 1}f} ms without guesses{slower}"
     return f"{why}. Larger models gain more: {larger}"
 
 
@@ -131,7 +133,7 @@ def guesses_in_words(speed: Speed, larger: str, drafter: str = "") -> tuple[str,
         return words, f"That is {compared(gain, speed.noise)} on this machine."
     short = plain is not None and 1000 / plain < SHORT_MS
     if plain and (gain is not None or (short and speed.tok_per_s <= plain)):
-        why = no_gain(speed.tokens_per_step, 1000 / plain, gain or 1, larger)
+        why = no_gain(speed.tokens_per_step, 1000 / plain, gain or speed.tok_per_s / plain, larger)
         return words, f"{'Slower' if verdict == 'loss' else 'No faster'} here: {why}"
     why = "Other programs keep this machine too busy" if speed.busy else "Speeds vary too much now"
     why = "The reply is too short" if speed.timed < LEAST_TOKENS else why

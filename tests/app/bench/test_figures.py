@@ -25,11 +25,13 @@ def reply(tokens: int, seconds: float, **given: object) -> WrittenReply:
     return WrittenReply(done, tuple(range(tokens)), PassCount(tokens, tokens, 1))
 
 
-def cell(*ratios: float, tokens: int = 100, drafted: int = 50) -> Cell:
+def cell(*ratios: float, tokens: int = 100, drafted: int = 50, steps: int = 50) -> Cell:
     """A drafter that was so many times faster than plain decoding, prompt by prompt."""
     made = Cell()
     for prompt, ratio in enumerate(ratios):
-        made.add(prompt, reply(tokens, 1 / ratio, speed={"drafted": drafted}), TimedTokens(tokens, 1.0), True)
+        made.add(
+            prompt, reply(tokens, 1 / ratio, speed={"drafted": drafted, "steps": steps}), TimedTokens(tokens, 1.0), True
+        )
     return made
 
 
@@ -230,6 +232,8 @@ def test_the_figures_end_in_one_sentence(ratios: dict[str, Sequence[tuple[float,
 def test_temperatures_are_compared_apart_and_one_prompt_is_too_little() -> None:
     cells = {(name, "chat", 0.8): cell(2.0) for name in ("none", "auto")}
     assert advice(rows_of(cells, ["chat"], [0.8], ["none", "auto"]), Noise()).startswith("Too little was measured")
+    cells = {(name, "chat", 0.8): cell(*GAIN, steps=99) for name in ("none", "auto")}  # hardly a guess was right
+    assert advice(rows_of(cells, ["chat"], [0.8], ["none", "auto"]), Noise()).startswith("Use auto or none")
     cells = {(name, "chat", t): cell(t + 1, 1) for name in ("none", "lookup") for t in (0.0, 0.8)}
     assert [(row.kind, row.temperature) for row in figures.best_fixed(cells)] == [("chat", 0.0), ("chat", 0.8)]
 

@@ -443,11 +443,11 @@ async def test_a_command_gets_no_secrets_and_says_its_end(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("costs", "words"),
     [
-        ({2: 1.5, 4: 2.1}, "Checking 2 tokens at once costs as much as writing 1.5, 4 as writing 2.1."),
-        ({2: 1.9, 4: 11.9, 8: 21.1}, "Checking 2 tokens at once costs as much as writing 1.9."),
+        ({2: 1.5, 4: 2.1}, "Checking 2 tokens at once costs as much as writing 1.5, 4 as writing 2.1; drafting"),
+        ({2: 1.9, 4: 11.9, 8: 21.1}, "Checking 2 tokens at once costs as much as writing 1.9; drafting"),
         ({4: 11.9}, "What checking several tokens costs was not measured on a quiet machine yet."),
         ({}, ""),
     ],
 )
 def test_a_cost_is_told_in_words_and_an_impossible_one_is_not(costs: dict[int, float], words: str) -> None:
-    assert costs_words(costs) == words
+    assert costs_words(costs).partition(" comes on top.")[0] == words
