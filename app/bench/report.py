@@ -29,17 +29,18 @@ def advice(rows: Sequence[DrafterFigures], noise: Noise) -> str:
         sure = "is" if whole[2] == "loss" else "was, perhaps by chance,"
         lost = f"auto {sure} {times(whole[1].value)} as fast"
     end = "; measure again when the machine is quiet." if noise.was_busy else "."
-    best = max(gains, key=lambda each: (each[1], each[0].kind == ALL_KINDS), default=None)
+    over_all = max((each for each in gains if each[0].kind == ALL_KINDS), key=lambda each: each[1], default=None)
+    best = max(gains, key=lambda each: each[1], default=None)
     if whole and whole[1] and whole[2] == "gain":
         own = times(whole[1].value)
+        if over_all and over_all[1] >= GAIN * whole[1].value:
+            return f"Use {over_all[0].drafter}: it is {times(over_all[1])} faster here, auto {own}{end}"
         if best is None or best[1] < GAIN * whole[1].value:
             return f"Use auto: it is {own} faster here{end}"
-        if best[0].kind == ALL_KINDS:
-            return f"Use {best[0].drafter}: it is {times(best[1])} faster here, auto {own}{end}"
         return f"Use auto: it is {own} faster here; {_faster(*best)}{end}"
     if best:
         over = f"; {lost or 'auto gains nothing'} over all texts" if whole else ""
-        return f"{_faster(*best)}{over}{end}"
+        return f"{_faster(*(over_all or best))}{over}{end}"
     if noise.was_busy or noise.spread >= DISAGREE:
         why = "busy" if noise.was_busy else "unsteady"
         return f"Nothing gained, but the machine was {why}: measure again when it is quiet."

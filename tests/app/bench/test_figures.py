@@ -210,6 +210,10 @@ EVEN, GAIN, LOSS = (0.97, 1.03, 0.99, 1.01, 1.0), (1.3, 1.31, 1.3, 1.29, 1.3), (
             {"auto": [EVEN, EVEN], "lookup": [LOSS, GAIN]},
             "lookup is 1.3x faster on copy; auto gains nothing over all texts.",
         ),
+        (
+            {"auto": [GAIN, GAIN], "lookup": [EVEN, (2.0,) * 5], "eagle3": [(1.6,) * 5] * 2},
+            "Use eagle3: it is 1.6x faster here, auto 1.3x.",
+        ),
         ({"auto": [LOSS, LOSS]}, "Use none: nothing gains on this model here, and auto is 0.8x as fast."),
         (
             {"auto": [(0.5, 1.2, 0.6, 1.1, 0.9), (0.5, 1.2, 0.6, 1.1, 0.9)]},
