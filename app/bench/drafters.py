@@ -97,9 +97,18 @@ class BenchMeter:
         if len(self._kinds) > 1:
             rows += [row for row in rows_of(self._cells, self._kinds, [temperature], names) if row.kind == ALL_KINDS]
         drafter, now = self._now
-        drafters, share, left = tuple(self.drafters), self.estimate.share, self.estimate.left()
-        told = BenchUpdate(self._model, drafters, drafter, now, share, left=left, rows=tuple(rows), noise=self.noise)
-        self._on_update(told)
+        self._on_update(
+            BenchUpdate(
+                model=self._model,
+                drafters=tuple(self.drafters),
+                drafter=drafter,
+                kind=now,
+                share=self.estimate.share,
+                left=self.estimate.left(),
+                rows=tuple(rows),
+                noise=self.noise,
+            )
+        )
 
 
 def compare_drafters(

@@ -283,8 +283,14 @@ def _best(
     if auto:
         both = sorted(auto.keys() & fixed[best].keys())
         over = advantage([auto[place] for place in both], [fixed[best][place] for place in both])
-    own = measured(list(auto.values())) if auto else None
-    return BestFixed(kind, temperature, best, speedup=ratios[best], auto=own, auto_over_best=over)
+    return BestFixed(
+        kind=kind,
+        temperature=temperature,
+        drafter=best,
+        speedup=ratios[best],
+        auto=measured(list(auto.values())) if auto else None,
+        auto_over_best=over,
+    )
 
 
 def rows_of(

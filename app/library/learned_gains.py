@@ -77,10 +77,17 @@ def _in_chats(path: Path, fingerprint: str) -> "DrafterGains":
     enough = [name for name in tokens if tokens[name] >= LEAST_OF_CHATS]
     busy = frozenset(name for name in enough if 2 * disturbed[name] > tokens[name])
     found = {name: tokens[name] / seconds[name] for name in enough}
-    chance = [name for name in enough if judged(found[name], noises[name] / tokens[name]) != judged(found[name])]
+    chance = {name for name in enough if judged(found[name], noises[name] / tokens[name]) != judged(found[name])}
     uncompared = frozenset(name for name, count in written.items() if count >= LEAST_OF_CHATS and name not in found)
-    own = DrafterGains(found, {}, {}, busy, chance_chats=frozenset(chance))
-    return replace(own, tried=frozenset(tried), uncompared=uncompared)
+    return DrafterGains(
+        chats=found,
+        benchmark={},
+        autopilot={},
+        busy_chats=busy,
+        chance_chats=frozenset(chance),
+        tried=frozenset(tried),
+        uncompared=uncompared,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,11 +137,7 @@ def picture(
     """Draws a race in a constant number of lines: bars of the tokens so far, at the end of each reply's seconds."""
     gap: list[Line] = [("", FAINT)] if height >= _TALL else []
     slower = f" · shown {start.slower:.0f}x slower" if start.slower >= 2 else ""
-    heading: list[Line] = [
-        (f"RACE · same prompt, same seed{slower}", BOLD),
-        (_title(start, width), FAINT),
-        *gap,
-    ]
+    heading: list[Line] = [(f"RACE · same prompt, same seed{slower}", BOLD), (_title(start, width), FAINT), *gap]
     end = _end(start, finish, larger, width)
     room = height - len(heading) - 4 - 2 * len(gap) - len(end)
     ratio = None if finish and finish.acceptance is None else frame.speedup
@@ -198,11 +194,8 @@ def _end(start: RaceStart, finish: RaceResult | None, larger: str, width: int) -
     if finish.differs_at is None:
         same: Line = ("Text identical ✓", GOOD)
     else:
-        why = (
-            "against the promise."
-            if start.promise == "same text"
-            else "rounding turned a near tie. Both are the model's."
-        )
+        promised = start.promise == "same text"
+        why = "against the promise." if promised else "rounding turned a near tie. Both are the model's."
         same = (f"The texts part at token {finish.differs_at + 1}: {why}", FAINT)
     right = "" if finish.acceptance is None else f"{100 * finish.acceptance:.0f} % of guesses right"
     figures = [
