@@ -34,7 +34,7 @@ _EXAMPLE: Final = re.compile(
 _TOKENS: Final = re.compile(rf"{_NUMBER} tokens?\b")
 _WON: Final = re.compile(rf"{_NUMBER}x (faster) here: {_NUMBER} (s|tok/s) instead of {_NUMBER}")
 _LOST: Final = re.compile(rf"loses {_NUMBER} s here: {_NUMBER} s instead of {_NUMBER}")
-RACED: Final = re.compile(r" here: .*? instead of |guessed nothing here|[Tt]oo short for a ratio")
+RACED: Final = re.compile(r" here: .*? instead of |guessed nothing here|Too short for a ratio")
 FACTOR: Final = 1.5  # most by which an estimate of time may be off
 
 
